@@ -48,14 +48,10 @@ METRICS = {
 
 
 def photographs() -> list[Path]:
-    """The course's photographs: an astronaut, a cat, a cup of coffee and a rocket.
-
-    Raises:
-        SatlibError: satlib was installed without the repository, which has them.
-    """
+    """The course's photographs: an astronaut, a cat, a cup of coffee and a rocket; only the repository has them."""
     if not FOLDER.is_dir():
         raise SatlibError(
-            "the course's photographs are in the repository, in notebooks/photographs; run this in a checkout of it"
+            "the course's photographs are in the repository, in notebooks/photographs; run this in a checkout"
         )
     return [FOLDER / name for name in PHOTOGRAPHS]
 
@@ -68,11 +64,8 @@ def people() -> list[Path]:
 def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int = TEST, progress: bool = True) -> None:
     """Train, evaluate and caption photographs; print each step and the time since the start.
 
-    Training starts from scratch: the run of an earlier demo in the folder is deleted. It runs on the CPU, so that the same
-    machine gives the same results every time.
-
-    Raises:
-        SatlibError: `out` holds another run, or the model for photographs is not installed.
+    Training starts from scratch, on the CPU, so that the same machine gives the same results every time: the run of an earlier
+    demo in the folder is deleted, another run is refused.
     """
     start = time.monotonic()
 

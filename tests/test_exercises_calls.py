@@ -140,7 +140,7 @@ def test_ipython_shows_the_message_alone():
     with contextlib.redirect_stdout(out):
         shell.run_cell("check('4.2', lambda e: e.softmax(0))")
     lines = [line for line in out.getvalue().splitlines() if line.strip()]
-    message = "softmax over the batch axis: the weights of one image must sum to 1 over its places"
+    message = "softmax over the batch axis: an image's weights must sum to 1"
     assert lines == [f"\x1b[31m4.2 is wrong: {message}\x1b[0m"]
 
 

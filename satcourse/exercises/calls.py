@@ -66,9 +66,7 @@ def _limited(seconds: float) -> Iterator[None]:
 def run(function: Callable[[], Any], seconds: float, code: CodeType | None = None) -> tuple[Any, str]:
     """Call a function that calls the learner's, whose `code` finds the line that raised; return the result and what was printed.
 
-    Raises:
-        Failed: the call raised an exception, or took longer than `seconds`.
-        Blank: a line of the learner's function is still `...`.
+    An exception, or more than `seconds`, raises Failed; a line that is still `...` raises Blank.
     """
     printed = io.StringIO()
     try:

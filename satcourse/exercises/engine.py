@@ -67,10 +67,7 @@ def carry_on(id: str) -> Callable[..., Any]:
 def check(id: str, answer: Callable[..., Any]) -> None:
     """Test a learner's function on small inputs; if it is right, print in one green line what it was checked against.
 
-    In a notebook, a function that is blank or wrong is shown as an error of the cell, in red, and the next cell runs all the same.
-
-    Raises:
-        Wrong: the function is blank or wrong, and this is no notebook; the message says which, and why.
+    A function that is blank or wrong raises Wrong; in a notebook this is shown in red, and the next cell runs all the same.
     """
     exercise = task(id)
     try:
@@ -123,11 +120,7 @@ class _Trial(NamedTuple):
 
 
 def _judge(task: Task, answer: Any) -> None:
-    """Test an answer with whatever settings there are.
-
-    Raises:
-        Wrong: the function is blank or wrong.
-    """
+    """Raise Wrong if an answer is blank or wrong."""
     if answer is task.reference:
         message = f"{task.name} is satlib's own function now; write yours, run its cell, and check again"
         raise Wrong(task.id, message, blank=True)
@@ -149,12 +142,7 @@ def _judge(task: Task, answer: Any) -> None:
 
 
 def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...], show: bool) -> _Trial:
-    """Call the reference and the learner's function on copies of one case's inputs, and compare the results.
-
-    Raises:
-        calls.Blank: the result is `...`, or has one in it.
-        calls.Failed: the call went wrong, or changed an input.
-    """
+    """Call the reference and the learner's function on copies of one case's inputs, and compare the results."""
     expected = task.observe(task.reference, *copy.deepcopy(case))
     inputs = copy.deepcopy(case)
     got, printed = calls.run(lambda: task.observe(answer, *inputs), task.seconds, getattr(answer, "__code__", None))
@@ -164,9 +152,7 @@ def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...], show: bo
         raise calls.Blank
     for name, before, after in zip(inspect.signature(task.reference).parameters, case, inputs, strict=False):
         if not compare.same(before, after, 0.0):
-            raise calls.Failed(
-                f"it changes its input {name}: work on a copy (`x -= 1` and `x.add_(1)` change x itself)"
-            )
+            raise calls.Failed(f"it changes its input {name}: work on a copy (`x -= 1` changes x itself)")
         if got is after and isinstance(after, (Tensor, list, dict)):
             raise calls.Failed(f"it returns its input {name} unchanged")
     if isinstance(expected, Mapping) and not isinstance(got, Mapping):  # `observe` could not look into it

@@ -94,9 +94,7 @@ masked_weights.says = "sentences of 5, 3, 2 and 1 words, weights that sum to 1 o
 masked_weights.cases = _masks
 masked_weights.advise = sums_to_one(1, over="the words")
 masked_weights.mistakes = {
-    "masked after the softmax: what is left does not sum to one; mask the scores before": (
-        lambda e, mask: torch.softmax(e, 1) * mask
-    ),
+    "masked after the softmax: mask the scores before it": lambda e, mask: torch.softmax(e, 1) * mask,
     "the mask is the wrong way round: only padding has weight": lambda e, mask: masked_weights(e, ~mask),
 }
 

@@ -57,9 +57,7 @@ def vocabulary(captions: Sequence[str], size: int) -> list[str]:
 vocabulary.says = "three vocabularies, equally frequent words among them"
 vocabulary.cases = lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (list(CAPTIONS[::-1]), 7)]
 vocabulary.mistakes = {
-    "of a vocabulary of K, K - 2 words are left: two are special": lambda captions, size: vocabulary(
-        captions, size + 2
-    ),
+    "of a vocabulary of K, K - 2 words are left: two are special": lambda *x: vocabulary(x[0], x[1] + 2),
     "equally frequent words stand in the order of their captions: sort them": _unsorted,
 }
 
@@ -143,9 +141,7 @@ word_loss.cases = lambda: [
 ]
 word_loss.mistakes = {
     "padding is counted: words that nobody said have a loss here": lambda losses, lengths: losses.mean(),
-    "divided by the number of places in the batch: divide by the number of words": (
-        lambda losses, lengths: word_loss(losses, lengths) * lengths.sum() / losses.numel()
-    ),
+    "divided by the number of places: divide by that of words": lambda *x: word_loss(*x) * x[1].sum() / x[0].numel(),
 }
 
 
@@ -169,7 +165,5 @@ inputs_and_targets.cases = _captions
 inputs_and_targets.parts = ("inputs", "targets")
 inputs_and_targets.mistakes = {
     "not shifted: each word goes in when it is asked for itself": lambda captions, E: (E[captions], captions),
-    "the end mark is no target: the model could never learn to stop": (
-        lambda *x: tuple(each[:, :-1] for each in inputs_and_targets(*x))
-    ),
+    "the end mark is no target, and never learned": lambda *x: tuple(each[:, :-1] for each in inputs_and_targets(*x)),
 }

@@ -53,12 +53,8 @@ weights.cases = lambda: [
 ]
 weights.advise = sums_to_one(1)
 weights.mistakes = {
-    "softmax over the batch axis: the weights of one image must sum to 1 over its places": lambda e: torch.softmax(
-        e, 0
-    ),
-    "exp of a large energy overflows: take each row's largest energy off first": (
-        lambda e: e.exp() / e.exp().sum(1, keepdim=True)
-    ),
+    "softmax over the batch axis: an image's weights must sum to 1": lambda e: torch.softmax(e, 0),
+    "exp of a large energy overflows: take the largest off": lambda e: e.exp() / e.exp().sum(1, keepdim=True),
 }
 
 
@@ -92,9 +88,7 @@ attend.cases = lambda: [
 ]
 attend.observe = _with_gradients
 attend.mistakes = {
-    "softmax over the batch axis: the weights of one image must sum to 1 over its places": lambda e, a: _blend(
-        torch.softmax(e, 0), a
-    ),
+    "softmax over the batch axis: an image's weights must sum to 1": lambda e, a: _blend(torch.softmax(e, 0), a),
     "no gradient reaches the energies: something was detached, and nothing would learn where to look": lambda e, a: (
         _blend(torch.softmax(e.detach(), 1) + 0 * e, a)
     ),
@@ -172,9 +166,7 @@ training_step.observe = three_steps
 training_step.tolerance = 1e-3
 training_step.mistakes = {
     "the gradients of the call before are still there: empty them": partial(training_step, zero="never"),
-    "the weights stay as they are: empty the gradients, go backwards, and then let the optimiser take a step": (
-        partial(training_step, zero="between")
-    ),
+    "the weights stay as they are: empty the gradients, then go backwards": partial(training_step, zero="between"),
 }
 
 

@@ -20,9 +20,7 @@ least_penalty.says = "fewer words than places, as many, and more; the paper's 19
 least_penalty.cases = lambda: [(14, 49), (49, 49), (70, 49), (12, 196), (1, 4)]
 least_penalty.mistakes = {
     "0 is possible only if there are as many words as places: the weights of C words sum to C": lambda C, L: 0.0,
-    "C places with 1 and the others with 0 cost more than an even share: the squares add up to less": lambda C, L: (
-        float(max(0, L - C))
-    ),
+    "C places with 1 and the others with 0 cost more than an even share": lambda C, L: float(max(0, L - C)),
 }
 
 
@@ -35,7 +33,7 @@ def penalty(alphas: Tensor) -> Tensor:
 penalty.says = "values against satlib's penalty, one number for each caption"
 penalty.cases = lambda: [
     (distribution(B, C, L),),
-    (distribution(1, 4, 4, seed=1, sharp=3.0),),
+    (distribution(1, 4, 4, seed=1, sharp=3),),
     (distribution(4, 4, 4, seed=2),),
 ]
 penalty.mistakes = {
@@ -99,9 +97,7 @@ marginal.says = "values against satlib's sum over places, probabilities that sum
 marginal.cases = _places
 marginal.advise = sums_to_one(1, "the probabilities", "the words")
 marginal.mistakes = {
-    "the mean is taken before the softmax: here each place has its own distribution": lambda alpha, n: torch.softmax(
-        _mean_of(n, alpha), 1
-    ),
+    "the mean is taken before the softmax": lambda alpha, n: torch.softmax(_mean_of(n, alpha), 1),
     "the places count alike: weigh each distribution by its alpha": lambda alpha, n: torch.softmax(n, 2).mean(1),
 }
 
@@ -148,8 +144,5 @@ batch_penalty.cases = lambda: [
 batch_penalty.mistakes = {
     "the mask is the wrong way round: the words are gone and the padding is left": lambda alphas, lengths: (
         losses.doubly_stochastic_penalty(alphas * ~_real(alphas, lengths)).mean()
-    ),
-    "the padding still counts, and dividing by the length does not take it out: leave its maps out": lambda alphas, lengths: (
-        (1 - alphas.sum(1) / lengths.unsqueeze(1)).square().sum(1).mean()
     ),
 }

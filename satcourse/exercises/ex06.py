@@ -52,9 +52,7 @@ bound.cases = lambda: [
     (distribution(25, seed=2, sharp=2.0).log(), -numbers(25, seed=3).abs() * 5),
 ]
 bound.mistakes = {
-    "this is log p(y|a), which the bound lies below: the mean is over log p(y|s,a)": lambda path, caption: (
-        torch.logsumexp(path + caption, 0)
-    ),
+    "this is log p(y|a), which the bound lies below": lambda path, caption: torch.logsumexp(path + caption, 0),
     "the paths count alike: weigh each by its probability": lambda path, caption: caption.mean(),
 }
 
@@ -79,9 +77,7 @@ score_loss.cases = lambda: [
 score_loss.observe = _at_both
 score_loss.mistakes = {
     "baseline not subtracted: take it off the reward": lambda log_p, reward, b: score_loss(log_p, reward, 0.0),
-    "reward not detached: its own gradient flows back too; it is a number here, not a function of the weights": (
-        lambda log_p, reward, b: -((reward - b) * log_p).mean()
-    ),
+    "reward not detached: its own gradient flows back too": lambda log_p, reward, b: -((reward - b) * log_p).mean(),
     "the sum over the samples: equation 12 takes their mean": lambda log_p, *x: score_loss(log_p, *x) * len(log_p),
 }
 
@@ -111,10 +107,7 @@ moving_average.says = "the advantage, the new baseline, and that neither hangs o
 moving_average.cases = lambda: [(0.0, -numbers(4).abs() * 5), (-8.0, -numbers(3, seed=1).abs() * 5)]
 moving_average.observe = _baseline
 moving_average.mistakes = {
-    "neither is detached: rewards are numbers here, not functions of the weights": lambda b, log_p: (
-        log_p - b,
-        0.9 * b + 0.1 * log_p.mean(),
-    ),
+    "neither is detached: rewards are numbers here": lambda b, log_p: (log_p - b, 0.9 * b + 0.1 * log_p.mean()),
     "the baseline was updated before its use: it would know the very samples that it is taken off": lambda b, log_p: (
         (log_p - moving_average(b, log_p)[1]).detach(),
         moving_average(b, log_p)[1],
@@ -173,9 +166,7 @@ estimator.given = lambda *x: f"baseline = {x[3]:g}, lambda_r = {x[4]:g}, lambda_
 estimator.mistakes = {
     "reward not detached: log p(y|s,a) teaches through the likelihood term alone": partial(estimator, detach=False),
     "baseline not subtracted": lambda p, a, s, b, r, e: estimator(p, a, s, 0.0, r, e),
-    "the entropy term has the wrong sign: what is maximised has plus lambda_e times the entropy": (
-        lambda p, a, s, b, r, e: estimator(p, a, s, b, r, -e)
-    ),
+    "the entropy term has the wrong sign": lambda p, a, s, b, r, e: estimator(p, a, s, b, r, -e),
 }
 
 
@@ -194,9 +185,7 @@ group_advantage.cases = lambda: [
 group_advantage.tolerance = 1e-3
 group_advantage.mistakes = {
     "not divided by the group's standard deviation": lambda r: r - r.mean(1, keepdim=True),
-    "equal rewards give NaN: 0 is divided by 0; keep the divisor above 0": (
-        lambda r: (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)
-    ),
+    "equal rewards give NaN: their deviation is 0": lambda r: (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True),
 }
 
 
@@ -219,8 +208,6 @@ reinforce_loss.cases = lambda: [
 ]
 reinforce_loss.observe = _at_both
 reinforce_loss.mistakes = {
-    "now the likelihood itself learns nothing: only its copy in the advantage has to be detached": (
-        lambda log_p, log_likelihood, b: reinforce_loss(log_p, log_likelihood.detach(), b)
-    ),
+    "now the likelihood itself learns nothing": lambda log_p, reward, b: reinforce_loss(log_p, reward.detach(), b),
     "log p(s | a) is detached in place of the advantage": lambda log_p, *x: reinforce_loss.start(log_p.detach(), *x),
 }

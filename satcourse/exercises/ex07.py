@@ -129,9 +129,7 @@ beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at m
 beam_search.mistakes = {
     "this is greedy decoding: keep the `width` best beginnings, not one": lambda *x: beam_search(x[0], 1, x[2]),
     "captions that ended early are forgotten: they stay in the race": partial(beam_search, keep="ended last"),
-    "it stops at the first finished caption: a beginning that still lives may become better": partial(
-        beam_search, keep="first"
-    ),
+    "it stops at the first finished caption: others may become better": partial(beam_search, keep="first"),
 }
 
 
@@ -161,9 +159,7 @@ nucleus.mistakes = {
     "the word that reaches the share is missing: keep words until they have it together": lambda p, share: _only(
         p, p.argsort(descending=True)[p.sort(descending=True).values.cumsum(0) <= share]
     ),
-    "the words are in another order than in p: put each probability back in its place": lambda p, share: (
-        nucleus(p, share).sort(descending=True).values
-    ),
+    "the words are in another order than in p": lambda p, share: nucleus(p, share).sort(descending=True).values,
 }
 
 
@@ -199,9 +195,7 @@ def clipped_precision(
 clipped_precision.says = "single words, pairs and triples, repeated words, a caption without any pair"
 clipped_precision.cases = _precisions
 clipped_precision.mistakes = {
-    "it is not clipped: a word counts no more often than the reference that says it most often": (
-        partial(clipped_precision, largest=lambda counts: 99 * any(counts))
-    ),
+    "it is not clipped by the references": partial(clipped_precision, largest=lambda counts: 99 * any(counts)),
     "clipped by the sum over the references: take the one that has most": partial(clipped_precision, largest=sum),
 }
 
@@ -233,7 +227,6 @@ bleu.mistakes = {
     "the mean of the captions' own BLEU: n-grams are counted over the corpus first": lambda captions, references, N: (
         sum(bleu([words], [each], N) for words, each in zip(captions, references, strict=True)) / len(captions)
     ),
-    "the root is missing: this is the product of the precisions": lambda *x: bleu(*x) ** x[2],
     "there is a brevity penalty: the paper's figures have none": partial(bleu, penalty=True),
 }
 
@@ -286,9 +279,7 @@ best_caption.cases = lambda: [
 best_caption.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 best_caption.mistakes = {
     "the first caption that ends is taken: a better one may still be on its way": partial(best_caption, keep="first"),
-    "only captions that ended last may win: keep those of all steps, and take the most probable": (
-        partial(best_caption, keep="ended last")
-    ),
+    "only captions that ended last may win: keep those of all steps": partial(best_caption, keep="ended last"),
 }
 
 
@@ -331,8 +322,6 @@ lie.given = lambda references: f"the references {references}"
 lie.observe = _of_the_lie
 lie.mistakes = {
     "it is true: a program reads the same meaning in it as in the references": lambda references: references[0],
-    f"BLEU-4 is below {ENOUGH}: where in a sentence does a changed word cost the fewest 4-grams?": lambda references: (
-        "a tiny red star over a huge blue disc"
-    ),
+    f"BLEU-4 is below {ENOUGH}: change a word that costs less": lambda _: "a tiny red star over a huge blue disc",
     "the scenes' grammar has no such sentence: keep it a sentence": lambda references: references[0] + " it",
 }

@@ -151,10 +151,6 @@ precise_penalty.cases = lambda: [
 ]
 precise_penalty.observe = _with_kind
 precise_penalty.mistakes = {
-    "the sums are in bf16, which keeps 8 bits: make float32 of the maps first": lambda alphas: (
-        (1 - alphas.sum(1)).square().sum(1)
-    ),
-    "float32 comes after the sum over the words: what was rounded away does not come back": lambda alphas: (
-        (1 - alphas.sum(1).float()).square().sum(1)
-    ),
+    "the sums are in bf16: make float32 of the maps first": lambda alphas: (1 - alphas.sum(1)).square().sum(1),
+    "float32 comes after the sum over the words": lambda alphas: (1 - alphas.sum(1).float()).square().sum(1),
 }

@@ -93,9 +93,7 @@ mass_on.mistakes = {
     "a weight of a cell that the object only touches counts whole: count the part that it covers": lambda alpha, mask: (
         float((alpha * (_cover(mask, *alpha.shape) > 0)).sum())
     ),
-    "each weight was given to every pixel of its cell: it is shared among them": lambda alpha, mask: (
-        mass_on(alpha, mask) * mask.numel() / alpha.numel()
-    ),
+    "each weight was given to every pixel of its cell": lambda *x: mass_on(*x) * x[1].numel() / x[0].numel(),
 }
 
 

@@ -84,9 +84,7 @@ def visible(places: int, words: int, *, words_ahead: bool = False) -> Tensor:
 visible.says = "words alone, and words after places"
 visible.cases = lambda: [(0, 4), (3, 2), (2, 5)]
 visible.mistakes = {
-    "a word may look at itself: the diagonal is True": lambda p, w: (
-        visible(p, w) & ~torch.diag(torch.arange(p + w) >= p)
-    ),
+    "a word may look at itself": lambda p, w: visible(p, w) & ~torch.diag(torch.arange(p + w) >= p),
     "a word sees those after it: that is the caption which it should predict": partial(visible, words_ahead=True),
 }
 
@@ -134,12 +132,8 @@ so_far.start = _with_its_own
 so_far.says = "each position holds the word before it, and the first the number of none yet"
 so_far.cases = lambda: [(torch.tensor([[3, 1, 4, 0], [5, 2, 6, 0]]), 7), (torch.tensor([[9, 2, 6, 5, 3, 0]]), 70)]
 so_far.mistakes = {
-    "the words have moved the wrong way: each position should hold the word before it": lambda captions, start: (
-        functional.pad(captions[:, 1:], (0, 1), value=start)
-    ),
-    "the caption's last word has come round to its beginning: there stands the number of none yet": (
-        lambda captions, start: captions.roll(1, 1)
-    ),
+    "the words have moved the wrong way": lambda *x: functional.pad(x[0][:, 1:], (0, 1), value=x[1]),
+    "the caption's last word has come round to its beginning": lambda captions, start: captions.roll(1, 1),
 }
 
 

@@ -32,11 +32,7 @@ class Result(NamedTuple):
 
 
 def notebooks(files: Sequence[Path]) -> list[Path]:
-    """The notebooks to check: the given files and those in the given folders.
-
-    Raises:
-        SatlibError: there is no notebook at a given path.
-    """
+    """The notebooks to check: the given files and those in the given folders; a path without any is refused."""
     paths: list[Path] = []
     for path in files:
         inside = sorted(path.glob("[!.]*.ipynb")) if path.is_dir() else [path]
@@ -90,9 +86,8 @@ def judge(notebook: NotebookNode) -> tuple[list[Result], list[str]]:
             results[id] = Result(id, state, reason) if known else Result(id, WRONG, _message(error))
         elif place.get("role") == "check" and id not in results:
             printed = "".join(output.text for output in outputs if output.output_type == "stream")
-            results[id] = Result(
-                id, *((DONE, "") if f"{id} is right: " in printed else (WRONG, "its check was not run"))
-            )
+            right = f"{id} is right: " in printed
+            results[id] = Result(id, DONE, "") if right else Result(id, WRONG, "its check was not run")
     chapters = {int(id.split(".")[0]) for id in results}
     expected = [id for number in sorted(chapters) for id in chapter(number)]
     return [results.get(id, Result(id, MISSING, "its check is not in the notebook")) for id in expected], troubles
@@ -122,11 +117,7 @@ def table(name: str, results: Sequence[Result], troubles: Sequence[str]) -> str:
 
 
 def main(files: Sequence[Path]) -> int:
-    """Check notebooks, two at a time, and print the results; return 0 if everything is done and nothing else failed, otherwise 1.
-
-    Raises:
-        SatlibError: there is no such notebook.
-    """
+    """Check notebooks, two at a time, and print the results; return 0 if everything is done and nothing else failed, otherwise 1."""
     paths, good = notebooks(files), True
     with ThreadPoolExecutor(2) as pool:
         for path, notebook in zip(paths, pool.map(run, paths), strict=True):

@@ -91,11 +91,7 @@ def sums_to_one(dim: int, what: str = "the weights", over: str = "the places") -
 
 
 def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
-    """The gradients of a learner's loss at tensors that require them, by their names; a loss that is no number as it is.
-
-    Raises:
-        Failed: the loss has no graph.
-    """
+    """The gradients of a learner's loss at tensors that require them, by their names; a loss that is no number as it is."""
     if not isinstance(loss, Number) and not (isinstance(loss, Tensor) and not loss.dim()):
         return loss
     if not isinstance(loss, Tensor) or not loss.requires_grad:

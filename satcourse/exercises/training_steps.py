@@ -48,11 +48,7 @@ def with_pointer(answer: Answer, seed: int) -> Any:
 
 
 def _without_graphs(losses: Sequence[Any]) -> Sequence[Any]:
-    """The losses.
-
-    Raises:
-        Failed: one of them holds its graph.
-    """
+    """The losses, refused if one of them holds its graph."""
     if any(isinstance(loss, Tensor) and loss.requires_grad for loss in losses):
         raise Failed("a loss holds the graph of its gradients: keep a number, by loss.item()")
     return losses

@@ -74,13 +74,7 @@ def tiny(seed: int = 0) -> tuple[Decoder, Tensor, Tensor]:
 
 def run_every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Output:
     """Run the decoder along each of the P = L^C paths: a (1, L, D), caption (1, C) -> its output for P rows."""
-    return run_paths(
-        decoder, a, caption, torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))
-    )
-
-
-def run_paths(decoder: Decoder, a: Tensor, caption: Tensor, paths: Tensor) -> Output:
-    """Run the decoder with the places of each word given: a (1, L, D), caption (1, C), paths (P, C) -> its output for P rows."""
+    paths = torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))  # (P, C)
     attention = decoder.attention
     assert isinstance(attention, HardAttention)
     columns = iter(paths.T)

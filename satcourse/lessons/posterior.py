@@ -24,16 +24,13 @@ class Posterior(nn.Module):
         self.energy = AdditiveEnergy(annotation_dim, decoder.config.hidden + decoder.config.embedding, width)
         nn.init.zeros_(self.energy.energy.weight)
 
-    def log_weights(self, alpha: Tensor, keys: Tensor, h: Tensor, y: Tensor) -> Tensor:
-        """Log q(s_t) of R looks: alpha (R, L), the energy's keys (R, L, width), h_{t-1} (R, n), E y_t (R, m) -> (R, L)."""
-        return torch.log_softmax(alpha.detach().log() + self.energy(keys, torch.cat([h, y], 1).detach()), 1)
-
     def forward(self, decoder: Decoder, output: Output, a: Tensor, caption: Tensor) -> Tensor:
         """Log q(s) of the rows of `run_every_path`: a (1, L, D), caption (1, C) -> (P,)."""
         assert output.places is not None  # every path is sampled
         P, C, _ = output.alphas.shape
         keys, y = self.energy.keys(a).expand(P * C, -1, -1), decoder.embed(caption).expand(P, -1, -1)
-        log_q = self.log_weights(output.alphas.flatten(0, 1), keys, output.states.flatten(0, 1), y.flatten(0, 1))
+        query = torch.cat([output.states, y], 2).flatten(0, 1).detach()  # [h_{t-1}; E y_t] (P C, n + m)
+        log_q = torch.log_softmax(output.alphas.flatten(0, 1).detach().log() + self.energy(keys, query), 1)
         return log_q.gather(1, output.places.flatten().unsqueeze(1)).view(P, C).sum(1)
 
 

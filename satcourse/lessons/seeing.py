@@ -121,10 +121,7 @@ def transformed(photo: Image.Image, shift: int = 0, scale: float = 1.0, angle: f
     """A photograph shifted down (pixels), enlarged or rotated (degrees anticlockwise), cut to 160 x 160 (Zeiler and Fergus, figure 5).
 
     It is scaled as for the view "crop", its shortest side to 256. The window is smaller than the encoder's square, so it contains
-    pixels of the photograph only and no black border.
-
-    Raises:
-        SatlibError: the window would leave the photograph.
+    pixels of the photograph only and no black border; where it would not, the change is refused.
     """
     farthest = (SHORTEST - WINDOW) // 2
     if abs(shift) > farthest or scale < 1 or (shift and (angle or scale > 1)):

@@ -115,8 +115,7 @@ def pairs(count: int, seed: int, shortest: int = 3, longest: int = 25) -> list[S
 def translate(sentence: str) -> list[Word]:
     """Translate an English sentence of the small world into Orrish, each word with the index of its English word: the true alignment.
 
-    Raises:
-        SatlibError: the grammar has no such sentence; the message gives the word and what may stand there.
+    A sentence that the grammar does not have is refused with the word and what may stand there.
     """
     parser = _Parser(sentence.split())
     orrish = parser.clause()

@@ -15,11 +15,8 @@ from satlib.data.images import seen_box
 from satlib.evaluation import overlay, plots
 from satlib.evaluation.plots import INK
 
-_CHOSEN, _CHANGED, _ELSE = (
-    "#0072b2",
-    "#d55e00",
-    "#e69f00",
-)  # of Okabe and Ito; another weight or style repeats the distinction
+# Of Okabe and Ito; another weight or style repeats the distinction.
+_CHOSEN, _CHANGED, _ELSE = "#0072b2", "#d55e00", "#e69f00"
 
 
 def fixed_vector_figure(

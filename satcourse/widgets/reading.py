@@ -50,11 +50,8 @@ def read(captioner: Captioner, a: Tensor, forced: Sequence[str] = (), given: Ten
 
     The end mark is forced once the caption has the recipe's `decoding.max_length` words.
 
-    forced: the first words of the caption, "(end)" for the end mark. given: attention weights (C, L) for the first C words; a row
-    of zeros leaves the model's own.
-
-    Raises:
-        SatlibError: a word is not in the vocabulary.
+    forced: the first words of the caption, "(end)" for the end mark; words outside the vocabulary are refused. given: attention
+    weights (C, L) for the first C words; a row of zeros leaves the model's own.
     """
     decoder = steered(captioner.decoder, given=None if given is None else given[None].to(a))
     names = [plots.END_LABEL, *captioner.vocabulary.words[1:]]
