@@ -1,16 +1,9 @@
 """The built-in data set: procedurally drawn scenes of coloured shapes with generated captions.
 
-Every scene shows two *named* objects of saturated colour, at least 44 pixels across. They differ in colour, and one is
-clearly above, below, left of or right of the other. Everything else is clutter and never named: grey shapes, brown twigs and
-coloured specks of at most 6 pixels. Some clutter partly hides the objects. Therefore every caption is clearly right or wrong
-(`exact_match`), and the pixels that each word refers to are known (`Scene.masks`, `mentions`).
-
-The task needs attention because colour, shape, texture and size are drawn independently for two objects at arbitrary
-positions: a caption has to assign them to the right object, while the clutter has the same colours (specks) and shapes (grey).
-
-    >>> example = scene("train-000123")
-    >>> exact_match(example.captions[0], example)
-    True
+Every scene shows two *named* objects of different saturated colours, one clearly above, below, left of or right of the other.
+Everything else is clutter and never named: grey shapes, brown twigs and coloured specks of at most 6 pixels; some of it partly
+hides the objects. So every caption is right or wrong (`exact_match`), and the pixels that each word refers to are known
+(`Scene.masks`, `mentions`). Colour, shape, texture and size are independent, so a caption has to look at the right object.
 """
 
 import hashlib
@@ -32,7 +25,7 @@ from satlib.data.caption_set import SPLITS, CaptionSet, Example
 from satlib.data.scenes_grammar import Kind, Meaning, between, pick
 from satlib.errors import SatlibError
 
-# Settings, in pixels, that make scenes easier or harder to see. (The grammar lists shapes, colours and so on.)
+# Settings, in pixels, that make scenes easier or harder to see.
 SIDE = paint.SIDE
 DIAMETER = {"small": (44.0, 52.0), "big": (76.0, 90.0)}
 MARGIN = 5.0  # between an object and the edge of the image
@@ -78,7 +71,7 @@ class Scene:
         return Meaning.of(self.objects[0].kind, self.relation, self.objects[1].kind)
 
     def render(self) -> tuple[Image.Image, np.ndarray]:
-        """Draw the scene: the RGB image (224x224), and masks of each object's *visible* pixels, bool (2, 224, 224)."""
+        """The RGB image (224x224), and masks of each object's *visible* pixels, bool (2, 224, 224)."""
         random = _random(self.seed, self.image_id, "paint")
         canvas = paint.Canvas(paint.background(random))
         for _ in range(between(random, *paint.GREY_SHAPES)):
@@ -110,7 +103,12 @@ def scene(image_id: str, seed: int = 0) -> Scene:
     if not re.fullmatch(rf"({'|'.join(SPLITS)})-[0-9]{{6}}", image_id):
         raise SatlibError(f"unknown scene {image_id!r}; an image id is a split and six digits, such as train-000123")
     random = _random(seed, image_id, "layout")
-    kinds = _kinds(random)
+    first = pick(random, grammar.COLOURS)
+    second = pick(random, [colour for colour in grammar.COLOURS if colour != first])
+    kinds = [
+        Kind(pick(random, grammar.SIZES), colour, pick(random, grammar.SHAPES), pick(random, grammar.TEXTURES))
+        for colour in (first, second)
+    ]
     relation = pick(random, grammar.RELATIONS)
     diameters = [float(random.uniform(*DIAMETER[kind.size])) for kind in kinds]
     centres = _places(random, relation, diameters)
@@ -127,8 +125,8 @@ def exact_match(caption: str | Sequence[str], scene: Scene) -> bool:
 def mentions(words: Sequence[str], scene: Scene) -> list[int | None]:
     """For each word the index of the object that it correctly names or describes, or None.
 
-    A noun phrase is assigned to the object for which more of its words are true, or to neither object in a tie. Only its true
-    words ("small", "red", "star", "striped", "stripes") get the index. Articles, pronouns, verbs and relations get None.
+    A noun phrase belongs to the object for which more of its words are true, and in a tie to neither; its true words get the
+    index of the object.
     """
     objects: list[int | None] = [None] * len(words)
     for phrase in grammar.phrases(words):
@@ -136,11 +134,10 @@ def mentions(words: Sequence[str], scene: Scene) -> list[int | None]:
             [index for index, (attribute, value) in phrase.attributes.items() if getattr(thing, attribute) == value]
             for thing in scene.objects
         ]
-        if len(true[0]) == len(true[1]):
-            continue
-        number = 0 if len(true[0]) > len(true[1]) else 1
-        for index in true[number]:
-            objects[index] = number
+        if len(true[0]) != len(true[1]):
+            number = 0 if len(true[0]) > len(true[1]) else 1
+            for index in true[number]:
+                objects[index] = number
     return objects
 
 
@@ -158,24 +155,10 @@ def _draw(example: Example, seed: int) -> Image.Image:
     return scene(example.image_id, seed).photo()
 
 
-# --- Random layout ---------------------------------------------------------------------------------------------------
-
-
 def _random(seed: int, image_id: str, purpose: str) -> RandomState:
     """A separate random stream for each scene and purpose, so changing the drawing does not change objects or captions."""
     digest = hashlib.sha256(f"satlib scenes/{seed}/{image_id}/{purpose}".encode()).digest()
     return RandomState(np.frombuffer(digest, dtype="<u4").astype(np.uint32))
-
-
-def _kinds(random: RandomState) -> tuple[Kind, Kind]:
-    """Two objects with independent, uniform attributes, except that their colours differ."""
-    colour = pick(random, grammar.COLOURS)
-    colours = (colour, pick(random, [other for other in grammar.COLOURS if other != colour]))
-    first, second = (
-        Kind(pick(random, grammar.SIZES), colour, pick(random, grammar.SHAPES), pick(random, grammar.TEXTURES))
-        for colour in colours
-    )
-    return first, second
 
 
 def _places(random: RandomState, relation: str, diameters: Sequence[float]) -> list[tuple[float, float]]:

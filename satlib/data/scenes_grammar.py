@@ -5,10 +5,9 @@ A caption names two objects, each with size, colour, shape and texture, and thei
     "A tiny striped red star floats above a large blue square."
     "Below a big yellow star with white dots there is a little green circle."
 
-If no texture is mentioned, the object is plain. `caption` writes such sentences and `parse` reads them: it replaces the noun
-phrases by placeholders ("X is above Y") and looks up the result among all sentences of the grammar, so `parse` accepts
-exactly the sentences that the grammar can produce. `phrases` is more tolerant: it also finds noun phrases in sentences that
-a model got partly wrong, so a word's attention map can still be compared with the object that the word names.
+If no texture is mentioned, the object is plain. `captions` writes such sentences, and `parse` reads exactly these: it replaces
+the noun phrases by placeholders ("X is above Y") and looks up the result among all sentences of the grammar. `phrases` also
+finds the noun phrases of sentences that a model got partly wrong, to compare their words' attention maps with the objects.
 """
 
 import re
@@ -21,7 +20,6 @@ from numpy.random import RandomState
 
 from satlib.data.text import tokenise
 
-# Settings: fewer kinds make the scenes easier to learn, more kinds make them harder.
 SHAPES = ("circle", "square", "triangle", "star")
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
 TEXTURES = ("plain", "striped", "dotted")
@@ -133,22 +131,19 @@ class Phrase:
         return Kind(**attributes) if complete and len(attributes) == len(self.attributes) else None
 
 
-# --- Writing ---------------------------------------------------------------------------------------------------------
-
-
-def caption(random: RandomState, meaning: Meaning) -> str:
-    """A random sentence that expresses `meaning` in at most `LONGEST` words."""
-    while True:
+def captions(random: RandomState, meaning: Meaning) -> tuple[str, ...]:
+    """Five different random sentences, each of which expresses `meaning` in at most `LONGEST` words."""
+    sentences: dict[str, None] = {}  # a set in the order of its members
+    while len(sentences) < 5:
         frame = pick(random, _WEIGHTED)
         x, relation, y = meaning.first, meaning.relation, meaning.second
-        # Captions name the upper or left object first, unless the first words say otherwise: "Below a ...". So the model
-        # knows which object comes first before the first noun, which it needs if its attention lags one word behind.
+        # Captions name the upper or left object first, unless the first words say otherwise ("Below a ..."): the model
+        # has to know which object comes first before the first noun if its attention lags one word behind.
         if random.random_sample() < OTHER_ORDER and frame.text.startswith("{relation}"):
             x, relation, y = y, INVERSE[relation], x
         if frame.of_second:
             relation = INVERSE[relation]
-        definite = frame.definite and random.random_sample() < 0.25
-        article = "the " if definite else "a "
+        article = "the " if frame.definite and random.random_sample() < 0.25 else "a "
         first = "" if frame.bare and random.random_sample() < 0.2 else article
         sentence = frame.text.format(
             relation=_synonym(random, _RELATION[relation]),
@@ -158,15 +153,8 @@ def caption(random: RandomState, meaning: Meaning) -> str:
         sentence = sentence.replace("X", first + _noun_phrase(random, x, frame.simple_first))
         sentence = sentence.replace("Y", article + _noun_phrase(random, y, False))
         if len(sentence.split()) <= LONGEST:
-            return sentence[0].upper() + sentence[1:] + "."
-
-
-def captions(random: RandomState, meaning: Meaning, count: int = 5) -> tuple[str, ...]:
-    """`count` different random sentences that all express `meaning`."""
-    written: dict[str, None] = {}
-    while len(written) < count:
-        written[caption(random, meaning)] = None
-    return tuple(written)
+            sentences[sentence[0].upper() + sentence[1:] + "."] = None
+    return tuple(sentences)
 
 
 def _noun_phrase(random: RandomState, kind: Kind, simple: bool) -> str:
@@ -198,29 +186,30 @@ def _synonym(random: RandomState, words: Sequence[str]) -> str:
     return words[0] if random.random_sample() < 0.4 else pick(random, words)
 
 
-# --- Reading ---------------------------------------------------------------------------------------------------------
+# Word -> (attribute, value), for the words up to the noun and for those after "with".
+_DESCRIBING = {colour: ("colour", colour) for colour in COLOURS}
+_DESCRIBING |= {word: ("size", size) for size in SIZES for word in _SIZE_WORDS[size]}
+_DESCRIBING |= {word: ("shape", shape) for shape in SHAPES for word in _SHAPE_WORDS.get(shape, (shape,))}
+_DESCRIBING |= {word: ("texture", texture) for texture in TEXTURES for word in _BEFORE_NOUN[texture]}
+_AFTER_WITH = {word: ("texture", texture) for texture, synonyms in _AFTER_NOUN.items() for word in synonyms}
 
 
 def phrases(words: Sequence[str]) -> list[Phrase]:
-    """The noun phrases of a sentence, complete or incomplete, from left to right.
-
-    A phrase consists of an optional article, descriptive words up to a shape word, and an optional "with stripes".
-    """
+    """The noun phrases of a sentence: an optional article, descriptive words up to a shape word, optionally "with stripes"."""
     words = list(words)
-    describing, after_noun = _lexicon()
     noun_phrases = []
     at = 0
     while at < len(words):
         start, attributes = at, {}
         at += words[at] in ("a", "an", "the")
-        while at < len(words) and words[at] in describing:
-            attributes[at] = describing[words[at]]
+        while at < len(words) and words[at] in _DESCRIBING:
+            attributes[at] = _DESCRIBING[words[at]]
             at += 1
             if attributes[at - 1][0] == "shape":
                 if words[at : at + 1] == ["with"]:
                     tail = at + 1 + (words[at + 1 : at + 2] == ["white"])
-                    if tail < len(words) and words[tail] in after_noun:
-                        attributes[tail] = after_noun[words[tail]]
+                    if tail < len(words) and words[tail] in _AFTER_WITH:
+                        attributes[tail] = _AFTER_WITH[words[tail]]
                         at = tail + 1
                 break
         if attributes:
@@ -231,10 +220,7 @@ def phrases(words: Sequence[str]) -> list[Phrase]:
 
 
 def parse(text: str | Sequence[str]) -> Meaning | None:
-    """The meaning of a caption, or None if it is not a sentence of the grammar.
-
-    text: the caption, or its words in lower case. "a above b" and "b below a" have the same meaning.
-    """
+    """The meaning of a caption, or of its words in lower case; None if it is not a sentence of the grammar."""
     words = tokenise(text) if isinstance(text, str) else list(text)
     noun_phrases = phrases(words)
     if len(noun_phrases) != 2:
@@ -245,16 +231,6 @@ def parse(text: str | Sequence[str]) -> Meaning | None:
     if relation is None or x.kind is None or y.kind is None:
         return None
     return Meaning.of(x.kind, relation, y.kind)
-
-
-@lru_cache
-def _lexicon() -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
-    """Word -> (attribute, value), for the words up to the noun and for those after "with"."""
-    describing = {colour: ("colour", colour) for colour in COLOURS}
-    describing |= {word: ("size", size) for size in SIZES for word in _SIZE_WORDS[size]}
-    describing |= {word: ("shape", shape) for shape in SHAPES for word in _SHAPE_WORDS.get(shape, (shape,))}
-    describing |= {word: ("texture", texture) for texture in TEXTURES for word in _BEFORE_NOUN[texture]}
-    return describing, {word: ("texture", texture) for texture, words in _AFTER_NOUN.items() for word in words}
 
 
 @lru_cache

