@@ -37,11 +37,9 @@ def made():
     def make(name):
         if name not in there:
             torch.manual_seed(0)
-            with (
-                pytest.MonkeyPatch.context() as patch
-            ):  # torchvision draws GoogLeNet's weights from a slow distribution
+            with pytest.MonkeyPatch.context() as patch:  # torchvision draws GoogLeNet's from a slow distribution
                 patch.setattr(
-                    nn.init, "trunc_normal_", lambda w, mean=0.0, std=1.0, *_, **__: nn.init.normal_(w, mean, std)
+                    nn.init, "trunc_normal_", lambda w, mean=0.0, std=1.0, *_, **__: w.data.normal_(mean, std)
                 )
                 there[name] = encoders.create(name, pretrained=False)
         return there[name]
@@ -60,9 +58,6 @@ def batch(*photos):
 
 def test_the_table_is_all():
     assert set(TABLE) == set(encoders.names())
-    for name, (h, w, d) in TABLE.items():
-        (line,) = [line for line in encoders.__doc__.splitlines() if line.startswith(name + " ")]
-        assert line.rstrip().endswith(f"{h} x {w} x {d}")
 
 
 LARGE = ("vgg19", "resnet152", "densenet201")
@@ -78,9 +73,10 @@ def test_the_shape_of_each(made, name, shape):
     assert (encoder.name, encoder.grid, encoder.dim) == (name, (h, w), dim)
     assert not encoder.training
     photo = torch.randint(0, 256, (1, 3, 224, 224), dtype=torch.uint8)
+    before = photo.clone()
     with torch.inference_mode():
         a = encoder(photo)
-        assert torch.equal(photo, photo.clone())
+    assert torch.equal(photo, before)
     assert a.shape == (1, h * w, dim)
     assert a.dtype == torch.float32
     assert a.isfinite().all()
@@ -188,7 +184,7 @@ def test_googlenet_sees_pixels_as_torchvision_prepares_them(made):
     """torchvision's weights come with transform_input: it undoes ImageNet's mean and deviation."""
     encoder = made("googlenet")
     model = googlenet(weights=None, transform_input=True, init_weights=False, aux_logits=False).eval()
-    model.load_state_dict({f"{k}": v for k, v in renamed(encoder.body, model).items()}, strict=False)
+    model.load_state_dict(renamed(encoder.body, model), strict=False)
     photo = torch.randint(0, 256, (1, 3, 224, 224), dtype=torch.uint8)
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     seen = []
@@ -220,7 +216,6 @@ def test_the_hash_changes_with_one_weight():
         ("vgg19@5000", "the side of encoder 'vgg19@5000'"),
         ("small", "encoder.pretrained = false and encoder.train = true"),
         ("model:flickr8k-lite0-soft", "was not trained; name it: encoder.name=efficientnet-lite0"),
-        ("model:runs/gone", "the model runs/gone does not exist"),
     ],
 )
 def test_names_that_give_no_encoder(name, message):

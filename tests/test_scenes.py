@@ -101,14 +101,6 @@ def _sorts():
 ALL_SORTS = dict(_sorts())
 
 
-@given(KINDS, st.sampled_from(RELATIONS), KINDS)
-def test_a_relation_and_its_inverse_mean_the_same(first, relation, second):
-    assert Meaning.of(first, relation, second) == Meaning.of(second, INVERSE[relation], first)
-    if first != second:
-        assert Meaning.of(first, relation, second) != Meaning.of(second, relation, first)
-        assert Meaning.of(first, relation, second) != Meaning.of(first, INVERSE[relation], second)
-
-
 def test_every_sentence_of_the_grammar_is_read_with_one_relation():
     read = {}
     for words, relation in scenes_grammar._skeletons().items():
@@ -144,10 +136,8 @@ def test_masks_lie_on_the_named_colour(world):
     """Independent of the painter: the commonest hue of the saturated pixels of a mask is the hue that is named."""
     hues = {name: colorsys.rgb_to_hsv(*rgb)[0] for name, rgb in scenes_paint.RGB.items()}
     for scene, photo, masks in world:
-        assert photo.mode == "RGB"
-        assert photo.size == (224, 224)
-        assert masks.shape == (2, 224, 224)
-        assert masks.dtype == bool
+        assert (photo.mode, photo.size) == ("RGB", (224, 224))
+        assert (masks.dtype, masks.shape) == (bool, (2, 224, 224))
         assert not (masks[0] & masks[1]).any()
         pixels = np.asarray(photo.convert("HSV")).astype(float) / 255
         for thing, mask in zip(scene.objects, masks, strict=True):
@@ -166,7 +156,6 @@ def test_masks_have_the_size_and_place_of_their_objects(world):
             left, top, right, bottom = thing.box
             low, high = scenes.DIAMETER[thing.size]
             assert low - 1e-6 <= right - left <= high + 1e-6
-            assert bottom - top == pytest.approx(right - left)
             assert min(left, top) >= 0
             assert max(right, bottom) <= 224
             rows, columns = np.nonzero(mask)
@@ -178,13 +167,12 @@ def test_masks_have_the_size_and_place_of_their_objects(world):
 
 
 # By hand: circle pi; square side 1.8; triangle base 2, height 1.8; star ten triangles with sides 1 and 1/2 about 36
-# degrees; heart a square of side sqrt 2 and two half discs of radius sqrt 1/2, all scaled by 1/1.2.
+# degrees.
 AREAS = {
     "circle": np.pi,
     "square": 1.8**2,
     "triangle": 2 * 1.8 / 2,
     "star": 10 * 0.5 * 0.5 * np.sin(np.radians(36)),
-    "heart": (2 + np.pi / 2) / 1.2**2,
 }
 
 
@@ -219,9 +207,8 @@ def test_attributes_are_independent_and_uniform():
         # A count of mean n/k strays more than five of its standard deviations once in two million times.
         mean = 2000 / expected
         assert all(abs(count - mean) < 5 * mean**0.5 for count in pairs.values()), pairs
-    relations = Counter((scene.relation, scene.objects[0].size) for scene in many)
-    assert len(relations) == 8
-    assert all(abs(count - 250) < 80 for count in relations.values())
+    relations = Counter(scene.relation for scene in many)
+    assert all(abs(relations[relation] - 500) < 100 for relation in RELATIONS)
 
 
 def test_words_are_traced_to_what_they_name():
@@ -230,9 +217,7 @@ def test_words_are_traced_to_what_they_name():
         objects=(scenes.Thing(SQUARE, (100, 150), 80), scenes.Thing(STAR, (100, 50), 40)),
         relation="below",
     )
-    right = [
-        "a", "little", "red", "star", "with", "white", "stripes", "floats", "above", "the", "big", "blue", "square",
-    ]  # fmt: skip
+    right = ["a", "little", "red", "star", "with", "white", "stripes", "floats", "above", "the", "big", "blue", "square"]
     assert scenes.mentions(right, scene) == [None, 1, 1, 1, None, None, 1, None, None, None, 0, 0, 0]
     # Wrong in colour and half a sentence: the true words still point to their object, the untrue to nothing.
     wrong = ["big", "green", "square", "under", "it", "a", "dotted", "red"]
@@ -241,27 +226,14 @@ def test_words_are_traced_to_what_they_name():
     assert scenes.mentions([], scene) == []
 
 
-def test_every_caption_mentions_both_objects(world):
-    for scene, *_ in world:
-        for text in scene.captions:
-            words = tokenise(text)
-            traced = scenes.mentions(words, scene)
-            assert len(traced) == len(words)
-            for number, thing in enumerate(scene.objects):
-                named = [word for word, which in zip(words, traced, strict=True) if which == number]
-                assert len(named) >= 3
-                assert thing.colour in named
-
-
 # --- Keys, seeds and the data set --------------------------------------------------------------------------------------
 
 
 def test_the_same_key_gives_the_same_scene_and_another_seed_another():
     first, again, other = scenes.scene("dev-000007"), scenes.scene("dev-000007"), scenes.scene("dev-000007", seed=1)
     assert first == again
-    assert first.photo().tobytes() == again.photo().tobytes()
+    assert first.photo().tobytes() == again.photo().tobytes() != other.photo().tobytes()
     assert first.meaning != other.meaning
-    assert first.photo().tobytes() != other.photo().tobytes()
 
 
 @pytest.mark.parametrize("image_id", ["", "train-12", "training-000001", "train-00000a", "train-000001\n"])
