@@ -53,6 +53,12 @@ def test_sentences_read_by_hand(text):
     assert parse(text) == Meaning(STAR, "above", SQUARE)
 
 
+def test_left_and_right_read_by_hand():
+    to_the_right = parse("A big blue square is to the right of a small striped red star.")
+    assert to_the_right == parse("a small red star with stripes left of a big blue square")
+    assert to_the_right == Meaning(STAR, "left of", SQUARE)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -207,8 +213,9 @@ def test_attributes_are_independent_and_uniform():
         # A count of mean n/k strays more than five of its standard deviations once in two million times.
         mean = 2000 / expected
         assert all(abs(count - mean) < 5 * mean**0.5 for count in pairs.values()), pairs
-    relations = Counter(scene.relation for scene in many)
-    assert all(abs(relations[relation] - 500) < 100 for relation in RELATIONS)
+    relations = Counter((scene.relation, scene.objects[0].size) for scene in many)
+    assert len(relations) == 8
+    assert all(abs(count - 250) < 80 for count in relations.values())
 
 
 def test_words_are_traced_to_what_they_name():
@@ -217,7 +224,21 @@ def test_words_are_traced_to_what_they_name():
         objects=(scenes.Thing(SQUARE, (100, 150), 80), scenes.Thing(STAR, (100, 50), 40)),
         relation="below",
     )
-    right = ["a", "little", "red", "star", "with", "white", "stripes", "floats", "above", "the", "big", "blue", "square"]
+    right = [
+        "a",
+        "little",
+        "red",
+        "star",
+        "with",
+        "white",
+        "stripes",
+        "floats",
+        "above",
+        "the",
+        "big",
+        "blue",
+        "square",
+    ]
     assert scenes.mentions(right, scene) == [None, 1, 1, 1, None, None, 1, None, None, None, 0, 0, 0]
     # Wrong in colour and half a sentence: the true words still point to their object, the untrue to nothing.
     wrong = ["big", "green", "square", "under", "it", "a", "dotted", "red"]
