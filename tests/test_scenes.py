@@ -224,24 +224,10 @@ def test_words_are_traced_to_what_they_name():
         objects=(scenes.Thing(SQUARE, (100, 150), 80), scenes.Thing(STAR, (100, 50), 40)),
         relation="below",
     )
-    right = [
-        "a",
-        "little",
-        "red",
-        "star",
-        "with",
-        "white",
-        "stripes",
-        "floats",
-        "above",
-        "the",
-        "big",
-        "blue",
-        "square",
-    ]
+    right = tokenise("a little red star with white stripes floats above the big blue square")
     assert scenes.mentions(right, scene) == [None, 1, 1, 1, None, None, 1, None, None, None, 0, 0, 0]
     # Wrong in colour and half a sentence: the true words still point to their object, the untrue to nothing.
-    wrong = ["big", "green", "square", "under", "it", "a", "dotted", "red"]
+    wrong = tokenise("big green square under it a dotted red")
     assert scenes.mentions(wrong, scene) == [0, None, 0, None, None, None, None, 1]
     assert scenes.mentions(["a", "purple", "circle"], scene) == [None, None, None]
     assert scenes.mentions([], scene) == []
