@@ -39,7 +39,7 @@ def _speakers() -> list[tuple[Speaker, Tensor, int]]:
 
 
 @exercise("1.1", "Greedy decoding", difficulty=2, minutes=10, equation="Bahdanau et al., section 3")
-def greedy(step: Speaker, s: Tensor, longest: int, *, moves: bool = True, keeps_end: bool = True) -> Said:
+def greedy(step: Speaker, s: Tensor, longest: int, *, moves: bool = True) -> Said:
     """The words that a decoder says, the end mark included, and the weights before each of them."""
     words, weights, y = [], [], None
     while len(words) < longest and words[-1:] != [END]:
@@ -47,8 +47,6 @@ def greedy(step: Speaker, s: Tensor, longest: int, *, moves: bool = True, keeps_
         words.append(int(logits.argmax()))
         weights.append(alpha)
         y, s = words[-1], (new if moves else s)
-    if words[-1] == END and not keeps_end:
-        return words[:-1], weights[:-1]
     return words, weights
 
 
@@ -58,7 +56,6 @@ greedy.given = lambda step, s, longest: f"longest = {longest}"
 greedy.parts = ("the words", "the weights")
 greedy.mistakes = {
     "each step begins with the first state: hand the new state on": partial(greedy, moves=False),
-    "the end mark is missing: it is a word like the others, with weights of its own": partial(greedy, keeps_end=False),
 }
 
 

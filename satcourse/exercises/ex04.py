@@ -34,7 +34,6 @@ energies.mistakes = {
     "the tanh is missing: without it the state moves all energies alike and the weights not at all": (
         lambda a, h, W_a, W_h, b, v: (a @ W_a.T + (h @ W_h.T).unsqueeze(1) + b) @ v
     ),
-    "the bias b is missing": lambda a, h, W_a, W_h, b, v: energies(a, h, W_a, W_h, b * 0, v),
     "these are weights: energies come before the softmax": lambda *x: torch.softmax(energies(*x), 1),
 }
 
@@ -108,7 +107,6 @@ gated.cases = lambda: [
 ]
 gated.mistakes = {
     "the sigmoid is missing: beta must lie between 0 and 1": lambda z, h, w, b: (h @ w + b)[:, None] * z,
-    "the bias b is missing": lambda z, h, w, b: torch.sigmoid(h @ w)[:, None] * z,
     "beta of one image meets a dimension of all: give it an axis of 1 first": lambda z, h, w, b: (
         torch.sigmoid(h @ w + b) * z if len(z) == z.shape[1] else torch.sigmoid(h @ w + b)[:, None] * z
     ),

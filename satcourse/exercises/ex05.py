@@ -39,7 +39,6 @@ penalty.cases = lambda: [
 penalty.mistakes = {
     "each weight is squared by itself: sum over the words first": lambda alphas: (1 - alphas).square().sum((1, 2)),
     "summed over the places: that is 1 at every word": lambda alphas: (1 - alphas.sum(2)).square().sum(1),
-    "averaged over the places: equation 14 sums over them": lambda alphas: (1 - alphas.sum(1)).square().mean(1),
 }
 
 
@@ -72,7 +71,6 @@ objective.cases = lambda: [
 objective.mistakes = {
     "the sign of log p: it is -log p that is made small": lambda log_p, *x: objective(-log_p, *x),
     "the mean over the words: log p(y|a) is their sum": lambda log_p, *x: objective(log_p / log_p.shape[1], *x),
-    "the sum over the batch: the mean is wanted": lambda log_p, *x: objective(log_p, *x) * len(log_p),
 }
 
 

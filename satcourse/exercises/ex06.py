@@ -78,7 +78,6 @@ score_loss.observe = _at_both
 score_loss.mistakes = {
     "baseline not subtracted: take it off the reward": lambda log_p, reward, b: score_loss(log_p, reward, 0.0),
     "reward not detached: its own gradient flows back too": lambda log_p, reward, b: -((reward - b) * log_p).mean(),
-    "the sum over the samples: equation 12 takes their mean": lambda log_p, *x: score_loss(log_p, *x) * len(log_p),
 }
 
 
@@ -165,7 +164,6 @@ estimator.observe = _through
 estimator.given = lambda *x: f"baseline = {x[3]:g}, lambda_r = {x[4]:g}, lambda_e = {x[5]:g}"
 estimator.mistakes = {
     "reward not detached: log p(y|s,a) teaches through the likelihood term alone": partial(estimator, detach=False),
-    "baseline not subtracted": lambda p, a, s, b, r, e: estimator(p, a, s, 0.0, r, e),
     "the entropy term has the wrong sign": lambda p, a, s, b, r, e: estimator(p, a, s, b, r, -e),
 }
 
@@ -209,5 +207,4 @@ reinforce_loss.cases = lambda: [
 reinforce_loss.observe = _at_both
 reinforce_loss.mistakes = {
     "now the likelihood itself learns nothing": lambda log_p, reward, b: reinforce_loss(log_p, reward.detach(), b),
-    "log p(s | a) is detached in place of the advantage": lambda log_p, *x: reinforce_loss.start(log_p.detach(), *x),
 }

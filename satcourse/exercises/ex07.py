@@ -323,5 +323,4 @@ lie.observe = _of_the_lie
 lie.mistakes = {
     "it is true: a program reads the same meaning in it as in the references": lambda references: references[0],
     f"BLEU-4 is below {ENOUGH}: change a word that costs less": lambda _: "a tiny red star over a huge blue disc",
-    "the scenes' grammar has no such sentence: keep it a sentence": lambda references: references[0] + " it",
 }
