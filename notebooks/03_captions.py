@@ -48,7 +48,7 @@ use_page_style()
 
 # %% [markdown]
 # ## Five references per picture
-# <!-- index: section 5.1 | data sets, five references for each image | satlib.data.datasets.load | tests/test_datasets.py::test_at_most_five_references -->
+# <!-- index: section 5.1 | data sets, five references for each image | satlib.data.datasets.load | tests/test_datasets.py::test_flickr8k -->
 #
 # A caption data set has pictures, some captions for each, and a split for each picture: train, dev or test. For drawn scenes no files are
 # needed; satlib draws the picture, and a small grammar writes its captions.

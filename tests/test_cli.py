@@ -2,10 +2,8 @@
 
 import csv
 import json
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import entities_files
 import pytest
@@ -236,14 +234,3 @@ def test_quiet_and_log_files(tmp_path, quiet):
     lines = done.stdout.splitlines()
     assert lines[-1].startswith("the model of the best epoch is ")
     assert any(line.startswith("epoch 1") for line in lines) != quiet
-
-
-@pytest.mark.slow
-def test_check_gives_json_and_does_not_overwrite_a_notebook(tmp_path, capsys):
-    notebook = shutil.copy(Path(__file__).parent.parent / "exercises" / "03_captions.ipynb", tmp_path)
-    satlib("check", notebook, "--only", "3.1", "--json", status=1)
-    results = json.loads(capsys.readouterr().out)
-    assert [(row["exercise"], row["state"]) for row in results["exercises"]] == [("3.1", "blank")]
-    with pytest.raises(SystemExit):
-        cli.main(["check", "--json", str(notebook)])
-    assert "must be a file with the ending .json" in capsys.readouterr().err
