@@ -60,6 +60,7 @@ def test_the_scrubber_s_light_follows_a_hand_and_a_click_changes_the_word(browse
     page.set_default_timeout(240_000)
     page.goto(f"{lab}/lab/tree/scrubber.ipynb?token={TOKEN}&reset")
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
+    page.get_by_text("| Idle").wait_for()  # the kernel is there; what is run earlier is lost
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     page.wait_for_function(f"() => {MARKED} === 'a'")  # it starts at the first word
