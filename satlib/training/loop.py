@@ -301,10 +301,10 @@ class Trainer:
         if record["kept"] and self.ranks.first:
             self.state.averaged.save(self.folder / MODEL)
         self.save_checkpoint()
-        self._write_log()
         self.between_epochs = False
         if self.show:
             say(describe(record, self.recipe))
+        self._write_log()
 
     def _write_log(self) -> None:
         if self.ranks.first:
