@@ -16,7 +16,7 @@ def progress_bar(iterable: Iterable[Any] | None = None, show: bool = True, **opt
 
 
 def say(line: str) -> None:
-    """Write a line above the bars, at once also into a log file; nothing with --quiet."""
+    """Write a line above the bars, at once; nothing with --quiet."""
     if not quiet:
         tqdm.write(line)
         sys.stdout.flush()
