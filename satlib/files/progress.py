@@ -1,4 +1,4 @@
-"""What satlib says while it works: progress bars on a terminal and in a notebook, and lines between them."""
+"""Progress bars on a terminal and in a notebook, and lines between them."""
 
 import sys
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ quiet = False  # set by the command line
 
 
 def progress_bar(iterable: Iterable[Any] | None = None, show: bool = True, **options: Any) -> tqdm:
-    """A bar of tqdm with these options; none if `show` is false, with --quiet, or where nobody watches, as in a log file."""
+    """A bar of tqdm with these options; none where nobody watches, with --quiet, or if `show` is false."""
     watched = "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
     return tqdm(iterable, disable=quiet or not show or not watched, **options)
 
