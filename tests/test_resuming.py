@@ -120,8 +120,9 @@ def test_the_real_command_interrupted_by_signals(tmp_path):
                 process.wait(seconds * chance.uniform(0.5, 0.9))
             process.send_signal(number)
             message = process.communicate()[1]
-        # satlib exits with 130 when it is stopped. A very early signal ends Python itself; a very late one has no effect.
-        assert process.returncode in (0, 130, -number), message
+        # satlib exits with 130 when it is stopped. A very late signal has no effect; a very early one ends Python itself, by SIGINT if
+        # it met a module that is made by exec(), such as a dataclass.
+        assert process.returncode in (0, 130, -number, -signal.SIGINT), message
     with started("stopped") as process:
         assert process.wait() == 0, process.stderr.read()
     assert differences(tmp_path / "whole", tmp_path / "stopped") == []
