@@ -49,7 +49,9 @@ def execute(notebook: NotebookNode) -> None:
     """Run it in place, in its own folder, and keep of its outputs what a reader sees; a cell that fails raises."""
     os.environ[still.ENVIRONMENT] = "1"
     resources = {"metadata": {"path": str(FOLDER)}}
-    NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources).execute()
+    client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources)
+    client.store_widget_state = False  # megabytes, which only a kernel can bring to life
+    client.execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of day
         outputs: list[NotebookNode] = []
@@ -115,7 +117,7 @@ def main() -> int:
     parser.add_argument("what", choices=("make", "compare"))
     parser.add_argument("names", nargs="*", help="the numbers of some notebooks; all if left out")
     parser.add_argument("--all", action="store_true", help="execute those too whose source is as before")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()  # so that numbers may follow --all
     page = FOLDER / "INDEX.md"
     if arguments.what == "make":
         for source in sources(arguments.names):
