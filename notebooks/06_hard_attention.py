@@ -602,8 +602,8 @@ plt.show()
 # baseline. While noise dominates, a little bias is a bargain. But more paths reduce only the noise, so from some 300 on the
 # other samples win, and at the right end even no baseline beats the Gumbel-softmax.
 #
-# <!-- index: claim: the official code trains a variant of equation 12 | one coin per minibatch, mean per-word reward, a tenth of it, not divided by the batch | satcourse.lessons.estimators.OfficialBound | tests/test_hard.py::TestTerms::test_official_variant -->
-# (The authors' own `capgen.py` trains yet another variant: `satcourse.lessons.estimators.OfficialBound`.)
+# (The authors' own `capgen.py` trains yet another variant: one coin per minibatch, the mean log-probability of a word as
+# reward, and score terms summed over the batch.)
 
 # %% [markdown]
 # ## Tighter bounds, and looking with hindsight

@@ -7,17 +7,14 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from satcourse.lessons.estimators import WORDS, GumbelAttention, OfficialBound, every_path, tiny
+from satcourse.lessons.estimators import WORDS, GumbelAttention, every_path, tiny
 from satlib.model.attention import HardAttention
 from satlib.model.objective import HardConfig, VariationalBound, coins, negative_log_likelihood
 
 
 class EstimatorConfig(HardConfig, frozen=True):
-    """`HardConfig`, and the variants that are only studied."""
+    """`HardConfig`, and a variant that is only studied."""
 
-    official: bool = (
-        False  # the Theano code's: one coin per minibatch, mean per-word reward, score terms summed over the batch
-    )
     gumbel: float | None = None  # temperature of a straight-through Gumbel-softmax in place of the score function
 
 
@@ -50,7 +47,6 @@ def estimators() -> dict[str, tuple[EstimatorConfig, bool]]:
             )
     found["expectation for half of the images"] = (replace(exact, expectation=0.5), False)
     found["entropy term, lambda_e 0.01"] = (replace(exact, lambda_e=0.01), False)
-    found["official variant"] = (replace(exact, official=True, expectation=0.5, lambda_r=0.1, lambda_e=0.002), False)
     found["Gumbel-softmax, temperature 1"] = (replace(exact, gumbel=1.0), False)
     return found
 
@@ -70,8 +66,7 @@ def measure(name: str, config: EstimatorConfig, claims: bool, draws: int, rows: 
     weights = list(decoder.parameters())
     truth = flat(torch.autograd.grad(-every_path(decoder, a, captions).bound, weights))
     torch.manual_seed(seed)
-    bound = (OfficialBound if config.official else VariationalBound)(config, decoder.config.hidden, longest=WORDS)
-    bound = bound.double()
+    bound = VariationalBound(config, decoder.config.hidden, longest=WORDS).double()
     if config.gumbel is not None:
         assert isinstance(decoder.attention, HardAttention)
         decoder.attention = GumbelAttention(decoder.attention.energy, config.gumbel)
@@ -79,7 +74,7 @@ def measure(name: str, config: EstimatorConfig, claims: bool, draws: int, rows: 
     a, captions = (each.expand(images * config.samples, *each.shape[1:]) for each in (a, captions))
 
     def draw() -> Tensor:
-        expected = coins(config, 1 if config.official else images, a.device).expand(images)
+        expected = coins(config, images, a.device)
         output = decoder(a, captions, expected.repeat_interleave(config.samples))
         if config.gumbel is not None:
             return negative_log_likelihood(output.logits, captions).mean()

@@ -1,8 +1,7 @@
-"""The bound on a case small enough to sum over every path, and estimators of its gradient that no recipe trains with (section 4.1).
+"""The bound on a case small enough to sum over every path (section 4.1), and a Gumbel-softmax, which no recipe trains with.
 
 With L places and C words there are L^C paths s; for a tiny decoder all of them are run, which gives log p(y|a), the bound L_s
-and its gradient exactly. The estimators are that of the official Theano code, and a straight-through Gumbel-softmax (Jang et al.,
-2017).
+and its gradient exactly.
 """
 
 import itertools
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from satlib.model.attention import AttentionOutput, Energy, HardAttention
 from satlib.model.decoder import Decoder, Output
-from satlib.model.objective import VariationalBound, log_probability, word_losses
+from satlib.model.objective import log_probability, word_losses
 from satlib.recipe import DecoderConfig
 
 PLACES, WORDS, VOCABULARY, DIM = 4, 3, 5, 3
@@ -116,20 +115,8 @@ def jacobian(values: Tensor, weights: Sequence[Tensor]) -> Tensor:
     return torch.cat([values.new_zeros(R, w.numel()) if g is None else g.flatten(1) for g, w in pairs], 1)
 
 
-class OfficialBound(VariationalBound):
-    """The official code's estimator: the mean log-probability of a word as reward, and score terms summed over the batch."""
-
-    def rewards(self, log_p: Tensor) -> Tensor:
-        """(B, C) -> (B, C)."""
-        return log_p.mean(1, keepdim=True).expand_as(log_p)
-
-    def over_batch(self, score: Tensor) -> Tensor:
-        """A sum, where the likelihood is a mean: (B N,) -> ()."""
-        return score.sum()
-
-
 class GumbelAttention(HardAttention):
-    """Hard attention through a straight-through Gumbel-softmax: one place forward, a softmax of some temperature backward."""
+    """A straight-through Gumbel-softmax (Jang et al., 2017): one place forward, a softmax of some temperature backward."""
 
     def __init__(self, energy: Energy, temperature: float) -> None:
         super().__init__(energy)

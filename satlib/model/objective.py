@@ -142,7 +142,7 @@ class VariationalBound(nn.Module):
         advantage = rewards - baseline
         score = (advantage * log_p_place).sum(1)
         spread = (entropy(output.alphas) * within).sum(1)
-        loss = nll.mean() - self.config.lambda_r * self.over_batch(score) - self.config.lambda_e * spread.mean()
+        loss = nll.mean() - self.config.lambda_r * score.mean() - self.config.lambda_e * spread.mean()
         return Bound(loss + baseline_loss, nll.detach(), advantage[sampled], baseline[sampled])
 
     def rewards(self, log_p: Tensor) -> Tensor:
@@ -151,10 +151,6 @@ class VariationalBound(nn.Module):
             return log_p.sum(1, keepdim=True).expand_as(log_p)
         # A place cannot change the words before it: leaving them out does not change the expectation.
         return log_p.flip(1).cumsum(1).flip(1)
-
-    def over_batch(self, score: Tensor) -> Tensor:
-        """The score-function terms of a batch as one number: (B N,) -> ()."""
-        return score.mean()
 
     def _baseline(self, rewards: Tensor, states: Tensor, sampled: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
         """The baseline b of each reward (B N, C), and the loss that fits the learned one (0 for the others)."""
