@@ -122,9 +122,7 @@ class TestEstimators:
             if name != none:
                 assert measured[name].noise < 0.5 * measured[none].noise
 
-    @pytest.mark.parametrize(
-        "name", ["expectation for half of the images", "Gumbel-softmax, temperature 1"]
-    )
+    @pytest.mark.parametrize("name", ["expectation for half of the images", "Gumbel-softmax, temperature 1"])
     def test_what_claims_no_unbiasedness_is_seen_to_be_biased(self, measured, name):
         assert not measured[name].claims
         assert measured[name].worst > 8
