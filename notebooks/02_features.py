@@ -619,7 +619,9 @@ for name in encoders.names():
     with torch.device("meta"):  # shapes without numbers: no memory, no time
         each = encoders.create(name, pretrained=False)
     size = sum(weights.numel() for weights in each.body.parameters()) / 1e6
-    print(f"{name:20}{each.grid[0]:5} x {each.grid[1]:2}{each.dim:6}{size:7.1f} M{SUN.get(name, ''):>21}")
+    print(f"{name:20}{each.grid[0]:5} x {each.grid[1]:2}{each.dim:6}{size:7.1f} M{SUN.pop(name, ''):>21}")
+for name, score in SUN.items():  # which satlib does not have
+    print(f"{name:45}{score:>20}")
 
 bleu = {run: metrics[f"flickr8k-{run}"]["BLEU-4"] for run in ("none", "soft", "lite0-none", "lite0-soft")}
 figure, axis = plt.subplots(figsize=(7, 2.2), layout="constrained")

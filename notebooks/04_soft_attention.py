@@ -252,7 +252,7 @@ reveal("percent of ln 196", my_guess, evenness)
 
 # %% [markdown]
 # ### Why a dot product must be scaled
-# <!-- index: claim: relevance may be computed in other ways | a dot product in place of the additive energy, and why it is divided by the square root of d | satlib.model.attention.ENERGIES | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
+# <!-- index: claim: relevance may be computed in other ways | a dot product in place of the additive energy, and why it is divided by the square root of d | satlib.model.transformer.Layer | tests/test_transformer.py::test_it_is_that_of_torch -->
 #
 # Length is only half of the trouble. Let a question and 196 places be pure noise, $d$ independent numbers of variance 1 each.
 # Their dot product is a sum of $d$ products of variance 1, so it spreads by $\sqrt d$: energies grow for no better reason than

@@ -67,7 +67,6 @@ class DecoderConfig(_Section):
     layers: Positive = 2  # the Transformer's layers
     heads: Positive = 4  # the Transformer's heads in each layer, a divisor of decoder.hidden
     attention: Literal["soft", "hard", "none"] = "soft"  # section 4.2, section 4.1, or the mean vector at every word
-    energy: Literal["additive", "concat", "general", "dot"] = "additive"  # the score of a place; additive: the paper
     attention_hidden: Positive = 256  # the hidden units of the attention MLP
     gate: bool = True  # whether beta, the scalar gate of section 4.2.1, multiplies the context vector
     output_tanh: bool = False  # whether a tanh precedes L_o, as in the official code but not in equation 7
@@ -140,6 +139,7 @@ class DecodingConfig(_Section):
 REMOVED: dict[str, Any] = {
     "data.buffer": 4000,
     "data.language": "",
+    "decoder.energy": "additive",
     "decoder.normaliser": "softmax",
     "decoder.tied": True,
     "objective.words": 0.0,

@@ -186,7 +186,7 @@ class TestTerms:
 class TestLooking:
     def hard(self):
         torch.manual_seed(0)
-        made = attention.create("hard", "additive", 3, 4, 5)
+        made = attention.create("hard", 3, 4, 5)
         a, h = torch.randn(6, 5, 3), torch.randn(6, 4)
         return made, a, h
 

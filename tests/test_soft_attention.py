@@ -35,11 +35,10 @@ def test_a_word_moves_the_maps_from_the_second_after_it(changed):
     assert (moved[changed + 2 :] > 1e-6).all()
 
 
-@pytest.mark.parametrize("name", attention.ENERGIES)
-def test_each_place_is_asked_alone(name):
+def test_each_place_is_asked_alone():
     """An energy depends on its own place's vector only; the softmax brings the places together."""
     torch.manual_seed(1)
-    energy = attention.ENERGIES[name](D, D, 3).double()
+    energy = attention.AdditiveEnergy(D, D, 3).double()
     a, h = torch.randn(1, L, D).double(), torch.randn(1, D).double()
     changed = a.clone()
     changed[0, 2] += 1
@@ -50,7 +49,7 @@ def test_each_place_is_asked_alone(name):
 def test_gradient_pulls_the_context_towards_a_place():
     """dz / de_k = alpha_k (a_k - z)."""
     torch.manual_seed(2)
-    soft = attention.create("soft", "dot", D, D, 1)
+    soft = attention.create("soft", D, D, 1).double()
     a, h = torch.randn(1, L, D).double(), torch.randn(1, D).double()
 
     def context(e):

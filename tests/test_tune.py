@@ -9,7 +9,7 @@ from satlib import recipe
 from satlib.errors import Diverged, SatlibError
 from satlib.training import loop, tuning
 
-SPACE = [tuning.Knob.read("training.learning_rate=1e-5..3e-2"), tuning.Knob.read("decoder.energy=additive,general")]
+SPACE = [tuning.Knob.read("training.learning_rate=1e-5..3e-2"), tuning.Knob.read("decoder.gate=true,false")]
 
 
 def search(path, trials, *changes, space=SPACE):
@@ -31,7 +31,7 @@ def test_a_search(tmp_path):
     best = max((trial for trial in history if trial["state"] == "finished"), key=lambda trial: trial["value"])
     chosen = recipe.load(str(tmp_path / "best.toml"))
     assert chosen.training.learning_rate == best["values"]["training.learning_rate"] > 1e-3  # small steps get nowhere
-    assert chosen.decoder.energy == best["values"]["decoder.energy"]
+    assert chosen.decoder.gate == best["values"]["decoder.gate"]
     more = search(tmp_path, 13)
     assert more[:12] == history
     assert len(more) == 13

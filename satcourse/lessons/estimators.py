@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from satlib.model.attention import AttentionOutput, Energy, HardAttention
+from satlib.model.attention import AdditiveEnergy, AttentionOutput, HardAttention
 from satlib.model.decoder import Decoder, Output
 from satlib.model.objective import log_probability, word_losses
 from satlib.recipe import DecoderConfig
@@ -118,7 +118,7 @@ def jacobian(values: Tensor, weights: Sequence[Tensor]) -> Tensor:
 class GumbelAttention(HardAttention):
     """A straight-through Gumbel-softmax (Jang et al., 2017): one place forward, a softmax of some temperature backward."""
 
-    def __init__(self, energy: Energy, temperature: float) -> None:
+    def __init__(self, energy: AdditiveEnergy, temperature: float) -> None:
         super().__init__(energy)
         self.temperature = temperature
 

@@ -10,8 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from satlib.errors import SatlibError
-
 
 class AdditiveEnergy(nn.Module):
     """The attention MLP of the paper: e_ti = v . tanh(W_a a_i + W_h h_{t-1} + b)."""
@@ -31,70 +29,6 @@ class AdditiveEnergy(nn.Module):
         return self.energy(torch.tanh(keys + self.state(h).unsqueeze(1))).squeeze(2)
 
 
-class ConcatEnergy(nn.Module):
-    """e_ti = v . tanh(W [a_i; h_{t-1}]): the additive energy with one matrix for both inputs, without a bias."""
-
-    def __init__(self, annotation_dim: int, hidden: int, width: int) -> None:
-        super().__init__()
-        self.joint = nn.Linear(annotation_dim + hidden, width, bias=False)
-        self.energy = nn.Linear(width, 1, bias=False)
-        self.annotation_dim = annotation_dim
-
-    def keys(self, a: Tensor) -> Tensor:
-        """(B, L, D) -> (B, L, width): only the first D columns of W multiply a."""
-        return a @ self.joint.weight[:, : self.annotation_dim].T
-
-    def forward(self, keys: Tensor, h: Tensor) -> Tensor:
-        """Keys (B, L, width), h (B, n) -> e (B, L)."""
-        query = h @ self.joint.weight[:, self.annotation_dim :].T
-        return self.energy(torch.tanh(keys + query.unsqueeze(1))).squeeze(2)
-
-
-class GeneralEnergy(nn.Module):
-    """e_ti = a_i^T W h_{t-1}."""
-
-    def __init__(self, annotation_dim: int, hidden: int, width: int) -> None:
-        super().__init__()
-        self.bilinear = nn.Linear(annotation_dim, hidden, bias=False)
-
-    def keys(self, a: Tensor) -> Tensor:
-        """(B, L, D) -> (B, L, n)."""
-        return self.bilinear(a)
-
-    def forward(self, keys: Tensor, h: Tensor) -> Tensor:
-        """Keys (B, L, n), h (B, n) -> e (B, L)."""
-        return torch.bmm(keys, h.unsqueeze(2)).squeeze(2)
-
-
-class DotEnergy(nn.Module):
-    """e_ti = a_i^T h_{t-1}; requires D = n."""
-
-    def __init__(self, annotation_dim: int, hidden: int, width: int) -> None:
-        super().__init__()
-        if annotation_dim != hidden:
-            raise SatlibError(
-                f"the energy 'dot' needs a hidden state as wide as an annotation vector: "
-                f"set decoder.hidden = {annotation_dim} (it is {hidden}), or choose the energy 'general'"
-            )
-
-    def keys(self, a: Tensor) -> Tensor:
-        """(B, L, D), unchanged."""
-        return a
-
-    def forward(self, keys: Tensor, h: Tensor) -> Tensor:
-        """Keys (B, L, D), h (B, D) -> e (B, L)."""
-        return torch.bmm(keys, h.unsqueeze(2)).squeeze(2)
-
-
-Energy = AdditiveEnergy | ConcatEnergy | GeneralEnergy | DotEnergy
-ENERGIES: dict[str, type[Energy]] = {
-    "additive": AdditiveEnergy,
-    "concat": ConcatEnergy,
-    "general": GeneralEnergy,
-    "dot": DotEnergy,
-}
-
-
 class AttentionOutput(NamedTuple):
     """The result of one attention step.
 
@@ -110,7 +44,7 @@ class AttentionOutput(NamedTuple):
 class SoftAttention(nn.Module):
     """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expectation of the context vector."""
 
-    def __init__(self, energy: Energy) -> None:
+    def __init__(self, energy: AdditiveEnergy) -> None:
         super().__init__()
         self.energy = energy
 
@@ -132,7 +66,7 @@ class HardAttention(nn.Module):
     location with the largest weight) or "sample".
     """
 
-    def __init__(self, energy: Energy, look: str = "expected") -> None:
+    def __init__(self, energy: AdditiveEnergy, look: str = "expected") -> None:
         super().__init__()
         self.energy = energy
         self.look = look
@@ -209,15 +143,9 @@ class NoAttention(nn.Module):
 Attention = SoftAttention | HardAttention | NoAttention
 
 
-def create(attention: str, energy: str, annotation_dim: int, hidden: int, width: int) -> Attention:
-    """The attention of a decoder: "soft", "hard" or "none", with one of `ENERGIES` for annotation vectors of D and states of n numbers.
-
-    width: units of the attention MLP, for "additive" and "concat".
-
-    Raises:
-        SatlibError: a D and n that the energy cannot combine.
-    """
+def create(attention: str, annotation_dim: int, hidden: int, width: int) -> Attention:
+    """The attention of a decoder ("soft", "hard" or "none") for annotation vectors of D and states of n numbers; width: hidden units."""
     if attention == "none":
         return NoAttention()
     kind = {"soft": SoftAttention, "hard": HardAttention}[attention]
-    return kind(ENERGIES[energy](annotation_dim, hidden, width))
+    return kind(AdditiveEnergy(annotation_dim, hidden, width))

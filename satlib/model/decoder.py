@@ -89,7 +89,7 @@ class Decoder(nn.Module):
         m, n, D, K = config.embedding, config.hidden, annotation_dim, vocabulary_size
         self.config = config
         self.embedding = nn.Embedding(K, m)
-        self.attention = attention.create(config.attention, config.energy, D, n, config.attention_hidden)
+        self.attention = attention.create(config.attention, D, n, config.attention_hidden)
         self.gate = nn.Linear(n, 1) if config.gate else None
         self.gates_word = nn.Linear(m, 4 * n)
         self.gates_state = nn.Linear(n, 4 * n, bias=False)

@@ -8,24 +8,21 @@ name                  layer                                                     
 ====================  =========================================================  ==============
 vgg19                 conv5_4 after its ReLU, before pooling (the paper's)       14 x 14 x 512
 alexnet               conv5 after its ReLU, before pooling                       13 x 13 x 256
-googlenet             inception 5b                                               7 x 7 x 1024
 resnet152             last residual stage                                        7 x 7 x 2048
-densenet201           last dense block, normalised, after a ReLU                 7 x 7 x 1920
 efficientnet-lite0    1x1 head convolution, after its activation                 7 x 7 x 1280
 small                 five convolutions, to train from scratch with the decoder  14 x 14 x 128
 A@SIDE                A, for images enlarged to SIDE x SIDE pixels               SIDE / 224 times finer
 model:NAME            the encoder that a captioner was trained with              as that one's
 ====================  =========================================================  ==============
 
-NAME of a captioner: one that comes with satlib, or a run's folder. `vgg19` and `efficientnet-lite0` load weights from installed
-packages; the others download them from torchvision.
+NAME: that of a captioner that comes with satlib, or a run's folder. The weights of `vgg19` and `efficientnet-lite0` are in
+installed packages; torchvision downloads those of `alexnet` and `resnet152`.
 """
 
 import functools
 import hashlib
 import importlib.util
 import math
-import re
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -123,10 +120,8 @@ def create(name: str, pretrained: bool = True) -> Encoder:
     """The encoder of that name (see the table above) in evaluation mode, with pretrained or random weights."""
     if name.startswith(OF_MODEL):
         return _of_model(name)
-    plain, at, side = name.partition("@")
-    if at:
-        if not side.isdecimal() or not SIZE < int(side) <= 4 * SIZE:
-            raise SatlibError(f"the side of encoder {name!r} must be between {SIZE + 1} and {4 * SIZE} pixels")
+    plain, _, side = name.partition("@")
+    if plain in _BUILDERS and side.isdecimal():
         encoder = create(plain, pretrained)
         grid = math.ceil(int(side) / 32)  # of EfficientNet-Lite, whose map is known without a pass
         shape = (encoder.dim, grid, grid) if plain == "efficientnet-lite0" else None
@@ -281,23 +276,19 @@ def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[boo
     """A builder of some layers of a network of torchvision."""
 
     def build(pretrained: bool) -> Network:
-        import torchvision
+        from torchvision import models
 
-        options = {"init_weights": True, "aux_logits": True} if name == "googlenet" else {}
-        model = torchvision.models.get_model(name, weights=None, **options)
+        model = models.get_model(name, weights=None)
         if pretrained:
-            url = torchvision.models.get_model_weights(name)["IMAGENET1K_V1"].url
+            weights = models.get_model_weights(name)["IMAGENET1K_V1"]
             try:
-                stored = torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
+                model.load_state_dict(weights.get_state_dict(map_location="cpu", check_hash=True, weights_only=True))
             except OSError as error:
                 place = f"{torch.hub.get_dir()}/checkpoints"
-                raise SatlibError(f"cannot download {url} ({error}); without a network, put it into {place}") from error
-            # torchvision renamed DenseNet's weights after publishing the file; its own loader uses the same pattern.
-            old = r"(denselayer\d+\.(?:norm|conv))\.(\d)"
-            model.load_state_dict({re.sub(old, r"\1\2", key): value for key, value in stored.items()})
-        # GoogLeNet's weights expect pixels in -1..1 (torchvision's `transform_input` converts from ImageNet's normalisation).
-        half = (127.5, 127.5, 127.5)
-        return Network(layers(model), half, half) if name == "googlenet" else Network(layers(model))
+                raise SatlibError(
+                    f"cannot download {weights.url} ({error}); offline, put the file into {place}"
+                ) from error
+        return Network(layers(model))
 
     return build
 
@@ -336,17 +327,10 @@ def _small(pretrained: bool) -> Network:
     return Network(body.to(memory_format=torch.channels_last))
 
 
-def _until(model: nn.Module, left_out: tuple[str, ...]) -> nn.Sequential:
-    """The children of a model in order, without the named ones."""
-    return nn.Sequential(*(child for name, child in model.named_children() if name not in left_out))
-
-
 _BUILDERS: dict[str, Callable[[bool], Network]] = {
     "vgg19": _vgg19,
     "alexnet": _torchvision("alexnet", lambda model: model.features[:12]),
-    "googlenet": _torchvision("googlenet", lambda model: _until(model, ("aux1", "aux2", "avgpool", "dropout", "fc"))),
-    "resnet152": _torchvision("resnet152", lambda model: _until(model, ("avgpool", "fc"))),
-    "densenet201": _torchvision("densenet201", lambda model: nn.Sequential(model.features, nn.ReLU())),
+    "resnet152": _torchvision("resnet152", lambda model: nn.Sequential(*list(model.children())[:-2])),
     "efficientnet-lite0": _efficientnet_lite0,
     "small": _small,
 }

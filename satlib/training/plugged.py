@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from satlib.errors import SatlibError
-from satlib.model.attention import AttentionOutput, Energy, SoftAttention
+from satlib.model.attention import AdditiveEnergy, AttentionOutput, SoftAttention
 from satlib.model.captioner import Captioner
 
 Attend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -22,7 +22,7 @@ Attend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 class PluggedAttention(SoftAttention):
     """Soft attention whose weights and context vectors a given function computes from the energies."""
 
-    def __init__(self, energy: Energy, attend: Attend) -> None:
+    def __init__(self, energy: AdditiveEnergy, attend: Attend) -> None:
         super().__init__(energy)
         self.attend = attend
 
