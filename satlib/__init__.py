@@ -31,8 +31,7 @@ def load(model: Path | str | None = None, device: str = "auto") -> "Captioner":
     from satlib.model import shipped
     from satlib.model.captioner import Captioner
 
-    path = shipped.model() if model is None else shipped.or_shipped(Path(model))
-    return Captioner.load(path, devices.choose(device))
+    return Captioner.load(model or shipped.PHOTOGRAPHS, devices.choose(device))
 
 
 def caption(photo: "Given") -> "Caption":

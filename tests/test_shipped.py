@@ -52,7 +52,7 @@ def test_without_their_package_the_models_for_photographs_are_named_with_the_com
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "satlib_models" else find(name))
     assert shipped.models() == ["scenes-hard", "scenes-soft"]
-    for call in (shipped.model, lambda: shipped.or_shipped(Path("flickr8k-lite0-soft"))):
+    for call in (shipped.model, lambda: shipped.model(Path("flickr8k-lite0-soft"))):
         with pytest.raises(SatlibError, match=r"is not installed; .*non-commercial.*pip install \./models"):
             call()
 
@@ -68,6 +68,6 @@ def test_load_and_caption_are_two_calls(tmp_path):
 
 
 def test_a_name_that_no_model_has_is_answered_with_those_that_do(tmp_path):
-    assert shipped.or_shipped(tmp_path) == tmp_path
+    assert shipped.model(tmp_path) == tmp_path / "model.safetensors"
     with pytest.raises(SatlibError, match=r"lite0 does not exist; train one .*satlib: .*flickr8k-lite0-soft"):
         satlib.load("lite0")

@@ -146,20 +146,19 @@ def train(options: argparse.Namespace) -> None:
     from satlib import recipe as recipes
     from satlib.data.entities import Entities
     from satlib.data.features import FeatureStore
-    from satlib.model import device, familiarity, shipped
+    from satlib.model import device, familiarity
     from satlib.training import distributed, loop, starting, validation
 
     prepare = _own_attention(options)
     recipe = recipes.load(options.recipe, options.set)
     run = options.out or Path("runs") / recipe.name
-    start = options.start and shipped.or_shipped(options.start)
-    if start:
-        recipe = starting.fitted(recipe, start, options.set)
+    if options.start:
+        recipe = starting.fitted(recipe, options.start, options.set)
     captions = _captions(recipe, options)
     with distributed.launched(device.choose(options.device)) as place:
         reader = _reader(recipe, captions, ("train", "dev"), options)
         captioner = loop.train(
-            recipe, captions, reader, run, place, start=start, prepare=prepare, save_seconds=options.checkpoint_every,
+            recipe, captions, reader, run, place, start=options.start, prepare=prepare, save_seconds=options.checkpoint_every,
             entities=options.entities and Entities(options.entities),
         )  # fmt: skip
         if not distributed.current().first:
@@ -366,10 +365,9 @@ def caption(options: argparse.Namespace) -> int:
 )
 def export(options: argparse.Namespace) -> None:
     """Write a model as a small file to share, or as ONNX graphs."""
-    from satlib.model import shipped
     from satlib.model.captioner import Captioner
 
-    captioner = Captioner.load(shipped.or_shipped(options.model))
+    captioner = Captioner.load(options.model)
     if options.onnx:
         from satlib.page import export
 
@@ -390,11 +388,9 @@ def export(options: argparse.Namespace) -> None:
 )
 def page(options: argparse.Namespace) -> None:
     """Write a web page on which captioners run in the visitor's browser."""
-    from satlib.model import shipped
     from satlib.page import live
 
-    models = [shipped.or_shipped(Path(model)) for model in options.models or live.MODELS]
-    contents = live.write(options.folder, models, options.storage)
+    contents = live.write(options.folder, options.models or live.MODELS, options.storage)
     for model in contents["models"]:
         print(f"{model['name']}: {model['bytes'] / 1e6:.1f} MB")
     size = sum(file.stat().st_size for file in options.folder.rglob("*") if file.is_file())
@@ -435,7 +431,7 @@ def info(options: argparse.Namespace) -> None:
     from satlib.model import captioner, encoders, shipped
 
     if options.model:
-        path, header, tensors = captioner.read_file(shipped.or_shipped(options.model))
+        path, header, tensors = captioner.read_file(options.model)
         weights = sum(value.numel() for value in tensors.values())
         topics = {
             "file": f"{path}, {path.stat().st_size / 1e6:.1f} MB, {weights:,} weights",
@@ -501,10 +497,10 @@ def _reader(
 
 def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":
     """A trained model, with the attention function of --attention if it is given."""
-    from satlib.model import device, shipped
+    from satlib.model import device
     from satlib.model.captioner import Captioner
 
-    captioner = Captioner.load(shipped.or_shipped(model), device.choose(options.device))
+    captioner = Captioner.load(model, device.choose(options.device))
     if plug := _own_attention(options):
         plug(captioner)
     elif captioner.own_attention:

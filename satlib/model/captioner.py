@@ -20,7 +20,7 @@ from satlib.data import images
 from satlib.data.text import Vocabulary, written
 from satlib.errors import SatlibError
 from satlib.files.weights import packed, read_safetensors, require_finite, unpacked, write_safetensors
-from satlib.model import encoders, search
+from satlib.model import encoders, search, shipped
 from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
 from satlib.model.encoders import Encoder
@@ -219,12 +219,12 @@ class Captioner(nn.Module):
         write_safetensors(path, stored, header)
 
     @classmethod
-    def load(cls, path: Path | str, device: str | torch.device = "cpu", encoder: Encoder | None = None) -> "Captioner":
-        """Read a file written by `save`, or `model.safetensors` in the folder of a run.
+    def load(cls, model: Path | str, device: str | torch.device = "cpu", encoder: Encoder | None = None) -> "Captioner":
+        """Read a file written by `save`; model: its path, the folder of its run, or a name (`shipped.model`).
 
         encoder: a frozen encoder that exists already, to share it if it is the model's; otherwise one is made.
         """
-        path, header, tensors = read_file(path)
+        path, header, tensors = read_file(model)
         weights = dict(unpacked(tensors, path))
         require_finite(weights, path)
         recipe, in_file = from_dict(header.recipe), header.encoder.weights is None
@@ -246,8 +246,7 @@ class Captioner(nn.Module):
         return captioner.to(device).eval()
 
 
-def read_file(path: Path | str) -> tuple[Path, Header, dict[str, Tensor]]:
-    """The file of a captioner (of a run, where a folder is given), its header and its tensors as they are stored."""
-    path = Path(path)
-    path = path / "model.safetensors" if path.is_dir() else path
+def read_file(model: Path | str) -> tuple[Path, Header, dict[str, Tensor]]:
+    """The file of a captioner (`shipped.model`), its header and its tensors as they are stored."""
+    path = shipped.model(model)
     return path, *read_safetensors(path, Header, "that of a captioner", "give a run's folder or its model.safetensors")

@@ -143,8 +143,7 @@ def register(name: str, build: Callable[[bool], Network]) -> None:
 
 def _of_model(name: str) -> Encoder:
     """The encoder that a captioner was trained with, from the captioner's file, which has it unless it was frozen."""
-    path = shipped.or_shipped(Path(name.removeprefix(OF_MODEL)))
-    path = path / "model.safetensors" if path.is_dir() else path
+    path = shipped.model(name.removeprefix(OF_MODEL))
     header, tensors = read_safetensors(path, what="that of a captioner")
     architecture = header["encoder"]["name"]
     if header["encoder"]["weights"]:

@@ -36,7 +36,7 @@ _ABOUT = {
 }
 
 
-def write(folder: Path, models: Sequence[Path], storage: str = "int8") -> dict[str, Any]:
+def write(folder: Path, models: Sequence[Path | str], storage: str = "int8") -> dict[str, Any]:
     """Write the page into a new folder, or over an earlier page: -> the content of page.json.
 
     Raises:

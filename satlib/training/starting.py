@@ -19,7 +19,7 @@ from satlib import recipe
 from satlib.data.features import Reader
 from satlib.errors import SatlibError
 from satlib.files.progress import say
-from satlib.model import captioner, shipped
+from satlib.model import captioner
 from satlib.model.captioner import Captioner
 from satlib.model.encoders import Encoder
 from satlib.recipe import OF_MODEL, Recipe
@@ -65,7 +65,7 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
             model["encoder"] |= {"name": header.encoder.name, "train": True}
             seen = tuple(values["encoder"])
         else:  # what training made of it stays as it is
-            model["encoder"]["name"] = f"{OF_MODEL}{shipped.name_of(start) or start}"
+            model["encoder"]["name"] = f"{OF_MODEL}{start}"
     for section, keys in (("encoder", seen), ("decoder", _SIZES)):
         for key in keys:
             name = f"{section}.{key}"
