@@ -13,7 +13,6 @@ from satlib import cli, recipe
 from satlib.data import scenes
 from satlib.evaluation import animation
 from satlib.files import progress
-from satlib.model import shipped
 from satlib.model.captioner import Captioner
 
 
@@ -141,23 +140,6 @@ def test_caption_animates(folder, tmp_path, monkeypatch, capsys):
         assert walk.n_frames == len(result["captions"][0]["words"])
 
 
-@pytest.mark.slow
-def test_results_of_a_model_that_comes_with_satlib_go_to_a_run_of_its_name(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(shipped, "_MODELS", tmp_path)
-    satlib("export", run[1], tmp_path / "another.safetensors")
-    monkeypatch.chdir(tmp_path)
-    satlib("evaluate", "another", "--data", run[0], "--split", "dev")
-    assert (tmp_path / "runs" / "another" / "evaluation-dev.json").is_file()
-
-
-@pytest.mark.slow
-def test_a_new_run_starts_from_a_trained_model(run, folder, tmp_path):
-    common = ["train", "own-folder", *changes(folder), "--data", run[0], "--device", "cpu"]
-    satlib(*common, "--out", tmp_path / "started", "--start", run[1])
-    weights = [Captioner.load(path).decoder.output.weight for path in (run[1], tmp_path / "started")]
-    assert not weights[0].equal(weights[1])
-
-
 def test_info_prints_versions_or_what_a_models_file_says(run, capsys):
     satlib("info", "--json")
     assert json.loads(capsys.readouterr().out)["satlib"].startswith("0.")
@@ -166,18 +148,8 @@ def test_info_prints_versions_or_what_a_models_file_says(run, capsys):
 
 
 class TestRecipe:
-    def test_the_list(self, capsys):
-        satlib("recipe")
-        assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == recipe.names()
-
     def test_what_is_printed_is_a_recipe_file(self, capsys, tmp_path):
         satlib("recipe", "flickr8k-hard")
-        (tmp_path / "flickr8k-hard.toml").write_text(capsys.readouterr().out, encoding="utf-8")
-        assert recipe.load(str(tmp_path / "flickr8k-hard.toml")) == recipe.load("flickr8k-hard")
-
-    def test_explained(self, capsys, tmp_path):
-        """A recipe file with comments."""
-        satlib("recipe", "flickr8k-hard", "--explain")
         (tmp_path / "flickr8k-hard.toml").write_text(capsys.readouterr().out, encoding="utf-8")
         assert recipe.load(str(tmp_path / "flickr8k-hard.toml")) == recipe.load("flickr8k-hard")
 
@@ -216,21 +188,3 @@ def test_help_lists_every_command_without_importing_torch():
     listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for command in (*cli.COMMANDS, "check", "demo"):
         assert f"\n    {command} " in listing
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("quiet", [True, False])
-def test_quiet_and_log_files(tmp_path, quiet):
-    """In a process whose output is no terminal, a training says a line for each epoch and shows no bar; with --quiet, its result."""
-    changes = ("data.train_images=8", "training.epochs=1", "decoder.hidden=8", "training.select=nll")
-    script = (
-        "import sys; from satlib.data import scenes; load = scenes.load; scenes.load = lambda **_: load(8, 2, 0); "
-        "from satlib import cli; sys.exit(cli.main(sys.argv[1:]))"
-    )
-    words = ["train", "scenes-soft", "--out", str(tmp_path / "run"), *["--quiet"] * quiet]
-    words += [word for change in changes for word in ("--set", change)]
-    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[-1].startswith("the model of the best epoch is ")
-    assert any(line.startswith("epoch 1") for line in lines) != quiet

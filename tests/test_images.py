@@ -13,7 +13,6 @@ from torchvision import transforms
 
 from satlib.data.images import in_part, open_photo, seen_box, square, to_tensor
 from satlib.errors import SatlibError
-from satlib.recipe import VIEWS
 
 
 def pixels(path):
@@ -152,14 +151,14 @@ def test_the_whole_is_antialiased_and_the_crop_has_no_border():
     assert square(framed, "whole").getpixel((112, 1)) == (255, 0, 0)
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", ["whole", "crop"])
 def test_a_square_of_the_right_size_is_untouched(view):
     photo = Image.effect_noise((224, 224), 80).convert("RGB")
     assert square(photo, view) is photo
     assert seen_box((224, 224), view) == (0, 0, 224, 224)
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", ["whole", "crop"])
 @pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (20000, 10)])
 def test_extreme_sides(size, view):
     assert square(Image.new("RGB", size, (1, 2, 3)), view).size == (224, 224)
@@ -175,7 +174,7 @@ def test_a_long_strip_shows_its_middle_or_all_of_it():
     assert (whole[:, 110:114, 2] == 255).all()
 
 
-@given(st.integers(224, 900), st.integers(224, 900), st.sampled_from(VIEWS))
+@given(st.integers(224, 900), st.integers(224, 900), st.sampled_from(["whole", "crop"]))
 @settings(max_examples=40)
 def test_the_box_is_what_the_square_shows(width, height, view):
     """Colours that say where they are: the square's corners have those of the box's corners."""

@@ -214,10 +214,3 @@ def flickr8k(root):
     features.Manifest(features.FORMAT, str(photos), "tiny", "", "whole", (2, 2), 3, records).save(store)
     np.arange(17).repeat(12).astype(np.float16).tofile(store / features.ARRAY)
     return store
-
-
-def centre(photo, colour):
-    """Mean (x, y) of the pixels of a colour, "#rgb"."""
-    rgb = torch.tensor([17 * int(digit, 16) for digit in colour[1:]])
-    y, x = (torch.from_numpy(photo).int() == rgb).all(2).nonzero().double().mean(0).tolist()
-    return x, y

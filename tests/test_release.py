@@ -8,8 +8,6 @@ from email import message_from_bytes
 from pathlib import Path
 from zipfile import ZipFile
 
-from tools_path import hatch_hooks
-
 from satlib import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,12 +58,3 @@ def test_each_file_has_its_licence():
     photographs = {licence(path.relative_to(ROOT).as_posix()) for path in (ROOT / "notebooks/photographs").iterdir()}
     assert photographs == {"CC0-1.0", "LicenseRef-Public-Domain"}
     assert licence("satlib/models/scenes-soft.safetensors") == licence("README.md") == "MIT"
-
-
-def test_the_links_of_the_long_description_lead_to_the_repository_or_become_text():
-    text = "[guide](docs/a.md#b) ![shape](docs/a.png) [web](https://x.org) [here](#here)"
-    assert hatch_hooks.with_outside_links(text, "https://h.org/r/{}/v1/") == (
-        "[guide](https://h.org/r/blob/v1/docs/a.md#b) ![shape](https://h.org/r/raw/v1/docs/a.png) "
-        "[web](https://x.org) [here](#here)"
-    )
-    assert hatch_hooks.with_outside_links(text, None) == "guide  [web](https://x.org) [here](#here)"

@@ -65,9 +65,3 @@ def test_load_and_caption_are_two_calls(tmp_path):
     assert len({satlib.caption(form).text for form in forms}) == 1
     by_name, by_file = (satlib.load(model, "cpu") for model in ("scenes-soft", shipped.model("scenes-soft")))
     assert by_name.caption([photo])[0].text == by_file.caption([photo])[0].text
-
-
-def test_a_name_that_no_model_has_is_answered_with_those_that_do(tmp_path):
-    assert shipped.model(tmp_path) == tmp_path / "model.safetensors"
-    with pytest.raises(SatlibError, match=r"lite0 does not exist; train one .*satlib: .*flickr8k-lite0-soft"):
-        satlib.load("lite0")

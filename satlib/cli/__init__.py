@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from satlib import __version__
 from satlib.errors import Interrupted, SatlibError
 from satlib.files import progress
-from satlib.recipe import LOOKS, SAVE_SECONDS
+from satlib.recipe import SAVE_SECONDS
 
 if TYPE_CHECKING:
     from satlib.data.caption_set import CaptionSet
@@ -204,7 +204,11 @@ def tune(options: argparse.Namespace) -> None:
     option("--split", choices=_SPLITS, help="which split (default: test, or that of the file)"),
     BEAM,
     option("--length-normalisation", type=float, metavar="X", help="rank by log p / length^X; by default the recipe's"),
-    option("--look", choices=LOOKS, help="the context vector of hard attention; by default the recipe's"),
+    option(
+        "--look",
+        choices=("expected", "probable", "sample"),
+        help="the context vector of hard attention; by default the recipe's",
+    ),
     OUT,
     JSON,
     DATA_SET,
