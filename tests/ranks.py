@@ -42,9 +42,9 @@ def train(job):
     losses, update, begun = [], loop.Trainer.update, [0]
 
     def watched(session, *arguments):
-        before = session.progress.sums.get("nll", session.progress.sums.get("reward", 0.0))
+        before = session.state.progress.sums.get("nll", session.state.progress.sums.get("reward", 0.0))
         update(session, *arguments)
-        after = session.progress.sums.get("nll", session.progress.sums.get("reward", 0.0))
+        after = session.state.progress.sums.get("nll", session.state.progress.sums.get("reward", 0.0))
         losses.append(after - before)
         begun[0] += 1
         if (distributed.current().rank, begun[0]) == (rank, number):

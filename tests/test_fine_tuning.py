@@ -10,7 +10,7 @@ from satlib.data.features import Pixels
 from satlib.evaluation import plots
 from satlib.model import encoders
 from satlib.training import checkpoint, loop
-from satlib.training.training_data import random_views
+from satlib.training.losses import random_views
 
 SMALL = (
     "data.name=scenes", "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8",

@@ -23,9 +23,9 @@ B = 8  # captions of a batch
 def begin(folder, *changes, start=None):
     """A session, a batch of 8 with its vectors, and the list that takes what its decoder gives."""
     session = tiny.session(folder, *changes, start=start)
-    batch = next(batch for batch in session.batches.epoch(0) if len(batch.image_ids) == B)
+    batch = next(batch for batch in session.data.batches.epoch(0) if len(batch.image_ids) == B)
     seen = []
-    session.captioner.decoder.register_forward_hook(lambda decoder, inputs, output: seen.append(output))
+    session.state.captioner.decoder.register_forward_hook(lambda decoder, inputs, output: seen.append(output))
     return session, batch, tiny.Reader().read(batch.image_ids), seen
 
 
@@ -33,7 +33,13 @@ def begin(folder, *changes, start=None):
 def rewarded(tmp_path, monkeypatch):
     """Begins a session on rewards: the session, a batch of 8 with its vectors, and the list that takes what is drawn."""
     drawn = []
-    monkeypatch.setattr(rewards_module, "rollout", lambda *given: drawn.append(rollout(*given)) or drawn[-1])
+
+    def watched(decoder, *given):
+        assert not decoder.training  # rewarded as it will generate
+        drawn.append(rollout(decoder, *given))
+        return drawn[-1]
+
+    monkeypatch.setattr(rewards_module, "rollout", watched)
     tiny.train(tmp_path / "begun", "training.epochs=1")
 
     def begun(*changes):
@@ -74,7 +80,7 @@ class TestEquation14:
         session, batch, a, seen = begin(
             tmp_path, f"decoder.attention={attention}", f"objective.doubly_stochastic={weight}"
         )
-        work = session._caption_loss(batch, a)
+        work = session.loss(batch, a, 0.0)
         (output,) = seen
         nll, penalty = (
             mean(-of_words(output.logits, batch.captions).sum(1)).item(),
@@ -103,7 +109,7 @@ class TestEquation14:
             "hard.lambda_e=0.3",
             f"objective.doubly_stochastic={weight}",
         )
-        work = session._caption_loss(batch, a)
+        work = session.loss(batch, a, 0.0)
         (output,), captions = seen, batch.captions.repeat_interleave(2, 0)
         assert len(output.logits) == work.captions == 2 * B
         log_p = of_words(output.logits, captions)
@@ -125,7 +131,7 @@ class TestEquation14:
     def test_rewards(self, rewarded, weight):
         """Five captions drawn for each image, each rewarded beyond the mean of the other four; no map counts after the end."""
         session, batch, a, seen = rewarded(f"objective.doubly_stochastic={weight}")
-        work = session._reward_loss(batch, a)
+        work = session.loss(batch, a, 0.0)
         (made,) = seen
         lengths = [row.index(END) + 1 if END in row else len(row) for row in made.words.tolist()]
         assert min(lengths) < max(lengths)
@@ -157,18 +163,18 @@ class TestBatchesOfImages:
             "decoder.dropout=0.0",
             "objective.doubly_stochastic=0.7",
         )
-        (batch, *_), reader = session.batches.epoch(0), tiny.Reader()
+        (batch, *_), reader = session.data.batches.epoch(0), tiny.Reader()
         assert (batch.captions == PAD).any()
         assert len(batch.captions) == 3 * len(batch.image_ids)
-        together = session._caption_loss(batch, reader.read(batch.image_ids))
+        together = session.loss(batch, reader.read(batch.image_ids), 0.0)
         alone = [
-            session._caption_loss(Batch([name], ids[ids != PAD][None]), reader.read([name]))
+            session.loss(Batch([name], ids[ids != PAD][None]), reader.read([name]), 0.0)
             for name, ids in zip(batch.images, batch.captions, strict=True)
         ]
         assert (together.captions, together.words) == (len(alone), sum(one.words for one in alone))
         one_by_one = sum(one.loss for one in alone) / len(alone)
         torch.testing.assert_close(together.loss, one_by_one)
-        parameters = list(session.captioner.decoder.parameters())
+        parameters = list(session.state.captioner.decoder.parameters())
         for ours, theirs in zip(
             *(torch.autograd.grad(loss, parameters) for loss in (together.loss, one_by_one)), strict=True
         ):
@@ -192,18 +198,18 @@ class TestWhatIsLogged:
 
     def test_likelihood(self, tmp_path):
         session, batch, a, seen = begin(tmp_path)
-        work = session._caption_loss(batch, a)
+        work = session.loss(batch, a, 0.0)
         (output,) = seen
         logged = [work.means[name].item() for name in ("entropy", "movement")]
         assert logged == pytest.approx(self.of_maps(output.alphas, [batch.captions.shape[1]] * B), rel=1e-4)
         assert (work.captions, work.words) == (B, batch.captions.numel())
-        assert session.captioner.training
+        assert session.state.captioner.training
 
     def test_hard_attention(self, tmp_path):
         """The mean log p(y) of the captions that sampled, and the average that it is held against."""
         session, batch, a, seen = begin(tmp_path, "decoder.attention=hard")
         session.state.bound.average.fill_(-7.0)
-        work = session._caption_loss(batch, a)
+        work = session.loss(batch, a, 0.0)
         (output,) = seen
         sampled = (output.places >= 0).all(1)
         assert 0 < sampled.sum() < B
@@ -216,7 +222,7 @@ class TestWhatIsLogged:
 
     def test_rewards(self, rewarded):
         session, batch, a, seen = rewarded()
-        work = session._reward_loss(batch, a)
+        work = session.loss(batch, a, 0.0)
         (made,) = seen
         lengths = [row.index(END) + 1 if END in row else len(row) for row in made.words.tolist()]
         keys = [image_id for image_id in batch.image_ids for _ in range(5)]
@@ -226,7 +232,6 @@ class TestWhatIsLogged:
         logged = [work.means[name].item() for name in ("reward", "entropy", "movement")]
         assert logged == pytest.approx([mean(rewards), *self.of_maps(made.alphas.detach(), lengths)], rel=1e-4)
         assert (work.captions, work.words) == (5 * B, sum(lengths))
-        assert not session.captioner.training
         assert max(lengths) == 13  # decoding.max_length and the end mark
 
 
@@ -238,8 +243,8 @@ class TestUpdate:
     def gradients(self, folder, *changes, weight=1.0, updates=1):
         """(What the update leaves in `grad`, the gradient by itself), each as one vector; and the session."""
         session, batch, a, _ = begin(folder, *self.STILL, *changes)
-        parameters = [p for p in session.captioner.parameters() if p.requires_grad]
-        loss = session._caption_loss(batch, a).loss
+        parameters = [p for p in session.state.captioner.parameters() if p.requires_grad]
+        loss = session.loss(batch, a, 0.0).loss
         alone = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
         for _ in range(updates):
             session.update(replace(batch, weight=weight), a)
@@ -249,12 +254,12 @@ class TestUpdate:
     def test_the_gradient_is_that_of_this_batch_alone(self, tmp_path, updates):
         found, alone, session = self.gradients(tmp_path, "training.clip=0", updates=updates)
         torch.testing.assert_close(found, alone)
-        assert session.progress.batch == updates
+        assert session.state.progress.batch == updates
 
     def test_a_share_is_weighted_in_the_gradient_and_counted_whole_in_the_log(self, tmp_path):
         found, alone, session = self.gradients(tmp_path, "training.clip=0", weight=0.25)
         torch.testing.assert_close(found, alone / 4)
-        assert session.progress.captions == B
+        assert session.state.progress.captions == B
 
     def test_clipped_to_a_length(self, tmp_path):
         found, alone, _ = self.gradients(tmp_path, "training.clip=0.01")
@@ -264,10 +269,10 @@ class TestUpdate:
     def test_sums_over_captions(self, tmp_path):
         """Two updates at a learning rate of 0: twice the loss of 8 captions."""
         session, batch, a, _ = begin(tmp_path, *self.STILL)
-        work = session._caption_loss(batch, a)
+        work = session.loss(batch, a, 0.0)
         for _ in range(2):
             session.update(batch, a)
-        p = session.progress
+        p = session.state.progress
         assert p.sums == pytest.approx({name: 2 * B * value.item() for name, value in work.means.items()}, rel=1e-5)
         assert (p.words, p.captions, p.sampled) == (2 * batch.captions.numel(), 2 * B, 0)
 

@@ -74,7 +74,7 @@ def stopped(epoch, batch):
 
     def watched(session, *arguments):
         update(session, *arguments)
-        if (session.progress.epoch, session.progress.batch) == (epoch, batch):
+        if (session.state.progress.epoch, session.state.progress.batch) == (epoch, batch):
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -20,7 +20,7 @@ from satlib.evaluation import evaluate
 from satlib.model import attention, search
 from satlib.model.decoder import Decoder, State
 from satlib.model.search import Rollout, rollout
-from satlib.recipe import DecoderConfig
+from satlib.recipe import DecoderConfig, RewardConfig
 
 WORDS = ("dog", "cat", "runs", "sits", "a")
 WEIGHTED = rewards.RewardConfig(cider=0.5, bleu1=2.0, bleu4=3.0)
@@ -96,7 +96,7 @@ def test_the_greedy_baseline_is_of_greedy_captions():
     """Whatever the temperature of the samples."""
     decoder, a, drawn = tiny.decided().decoder, tiny.Reader().read(["dev-0", "dev-1", "dev-2"]), []
     zeros = lambda rollout: drawn.append(rollout) or torch.zeros(len(rollout.words))  # noqa: E731
-    reward_loss(decoder, a, zeros, samples=2, max_length=12, temperature=5.0, baseline="greedy")
+    reward_loss(decoder, a, zeros, RewardConfig(samples=2, temperature=5.0, baseline="greedy"), max_length=12)
     _, best = drawn
     words = [row[: length - 1].tolist() for row, length in zip(best.words, best.lengths.tolist(), strict=True)]
     assert words == [hypothesis.words for hypothesis in search.greedy(decoder, a, 12)]

@@ -21,7 +21,7 @@ from satlib.model import encoders
 from satlib.model.captioner import Captioner
 from satlib.model.objective import caption_loss
 from satlib.recipe import TrainingConfig
-from satlib.training.training_data import drop_annotations
+from satlib.training.losses import drop_annotations
 
 
 def annotate(folder, data, box=(0, 0, 50, 50), leave_out=()):

@@ -22,8 +22,8 @@ from satlib.model import encoders, objective
 from satlib.model.captioner import Captioner, read_safetensors
 from satlib.recipe import TrainingConfig
 from satlib.training import checkpoint, loop, validation
-from satlib.training.checkpoint import CHECKPOINT, LOCK, set_learning_rate, update_average
-from satlib.training.loop import LOG, MODEL
+from satlib.training.checkpoint import CHECKPOINT, LOCK, update_average
+from satlib.training.loop import LOG, MODEL, set_learning_rate
 
 CURVES = plots.curves_figure
 FILES = {"recipe.toml", "vocabulary.json", LOG, "curves.png", MODEL, CHECKPOINT, LOCK}
@@ -165,10 +165,10 @@ class TestScaledLoss:
             scale = session.state.scaler.get_scale()
             before = [
                 {name: value.clone() for name, value in each.state_dict().items()}
-                for each in (session.captioner, session.state.averaged)
+                for each in (session.state.captioner, session.state.averaged)
             ]
             update(session, *arguments)
-            now = session.captioner.state_dict(), session.state.averaged.state_dict()
+            now = session.state.captioner.state_dict(), session.state.averaged.state_dict()
             seen.append((scale, session.state.scaler.get_scale(), *map(equal, before, now)))
 
         monkeypatch.setattr(loop.Trainer, "update", watched)

@@ -13,7 +13,7 @@ from satlib.data.text import END
 from satlib.model import search
 from satlib.model.captioner import Captioner
 from satlib.model.transformer import TransformerDecoder
-from satlib.recipe import DecoderConfig
+from satlib.recipe import DecoderConfig, RewardConfig
 
 B, L, D, K, C = 3, 5, 8, 7, 4
 EXACT = {"atol": 1e-10, "rtol": 0.0}
@@ -166,5 +166,7 @@ class TestRuns:
 
 def test_rewards_reach_every_weight():
     model, a = decoder(), images()
-    reward_loss(model, a, lambda made: made.lengths.double(), samples=3, max_length=4).loss.backward()
+    reward_loss(
+        model, a, lambda made: made.lengths.double(), RewardConfig(samples=3, temperature=1.0), 4
+    ).loss.backward()
     assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.parameters())

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from satlib.data.batches import Batch
-from satlib.data.caption_set import CaptionSet, Example
+from satlib.data.caption_set import Example
 from satlib.data.entities import Entities
 from satlib.data.images import SIZE, Box, seen_part
 from satlib.data.text import END, PAD, Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.model.attention import precise
-from satlib.model.captioner import Captioner
 from satlib.model.decoder import Output
+from satlib.recipe import Recipe
 
 _Boxes = tuple[Box, ...]  # left, top, right, bottom as fractions of what the encoder sees
 
@@ -100,25 +100,25 @@ class BoxTargets:
         return self._covers[boxes]
 
 
-def terms(entities: Entities | None, data: CaptionSet, captioner: Captioner) -> list[BoxTargets]:
+def terms(
+    recipe: Recipe,
+    entities: Entities | None,
+    examples: Sequence[Example],
+    vocabulary: Vocabulary,
+    grid: tuple[int, int],
+) -> list[BoxTargets]:
     """The terms that a recipe's `objective.boxes` adds to the loss: one, or none where its weight is 0.
 
     Raises:
-        SatlibError: the recipe and the annotations do not fit together.
+        SatlibError: the weight without annotations, or annotations without the weight.
     """
-    recipe = captioner.recipe
     weight = recipe.objective.boxes
     if (entities is not None) != (weight > 0):
         raise SatlibError(
-            f"objective.boxes is {weight:g} and --entities is {'given' if entities is not None else 'missing'}; training with boxes needs a weight "
-            "above 0 and --entities, training without them neither"
+            f"objective.boxes is {weight:g} and --entities is {'missing' if entities is None else 'given'}; training with "
+            "boxes needs a weight above 0 and --entities, training without them neither"
         )
-    if entities is None:
-        return []
-    if recipe.decoder.attention == "none" or recipe.objective.maximise == "reward":
-        raise SatlibError("objective.boxes needs attention (soft or hard) and the likelihood of captions")
-    train = data.shortened(recipe.data.train_images).split("train")
-    return [BoxTargets(entities, train, captioner.vocabulary, captioner.encoder.grid, captioner.view, weight)]
+    return [] if entities is None else [BoxTargets(entities, examples, vocabulary, grid, recipe.encoder.view, weight)]
 
 
 def cover(boxes: _Boxes, grid: tuple[int, int]) -> Tensor:

@@ -106,23 +106,21 @@ def reward_loss(
     decoder: AnyDecoder,
     a: Tensor,
     reward: Callable[[Rollout], Tensor],
-    samples: int,
+    config: RewardConfig,
     max_length: int,
-    temperature: float = 1.0,
     doubly_stochastic: float = 0.0,
     expected: Tensor | None = None,
-    baseline: str = "leave-one-out",
 ) -> BatchLoss:
-    """Minus the expected reward of N = `samples` captions of each image, and the penalty on their maps: a (B, L, D) -> a loss ().
+    """Minus the expected reward of N captions of each image, and the penalty on their maps: a (B, L, D) -> a loss ().
 
     Words are drawn from p(y_t)^(1/temperature). `reward` gives the rewards (B N,) of the captions of all images, N of each side
     by side; `expected` (B,) says, with hard attention, which images take the expectation in place of a sample.
     """
-    rows = torch.arange(len(a), device=a.device).repeat_interleave(samples)
+    rows = torch.arange(len(a), device=a.device).repeat_interleave(config.samples)
     annotations, state = decoder.project(a, expected), decoder.initial_state(a)
-    sampled = rollout(decoder, annotations.select(rows), state.select(rows), max_length, temperature)
+    sampled = rollout(decoder, annotations.select(rows), state.select(rows), max_length, config.temperature)
     rewards, within, greedy = reward(sampled), within_caption(sampled), None
-    if baseline == "greedy":
+    if config.baseline == "greedy":
         with torch.no_grad():
             greedy = reward(rollout(decoder, annotations, state, max_length, temperature=0.0))
     penalty = doubly_stochastic_penalty(sampled.alphas, within).mean()
@@ -133,7 +131,7 @@ def reward_loss(
         "entropy": (entropy(sampled.alphas) * within).sum() / words,
         "movement": (movement(sampled.alphas) * within[:, 1:]).sum() / max(words - len(rows), 1),
     }
-    better = advantages(rewards.unflatten(0, (-1, samples)), baseline, greedy).flatten()
+    better = advantages(rewards.unflatten(0, (-1, config.samples)), config.baseline, greedy).flatten()
     loss = -(better * log_policy(sampled)).mean() + doubly_stochastic * penalty
     return BatchLoss(loss, means, len(rows), words)
 

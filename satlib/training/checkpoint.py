@@ -5,7 +5,6 @@ and, as JSON in the header, the recipe and the progress. On a CPU, resuming from
 """
 
 import copy
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,60 +19,12 @@ from torch import Tensor, nn
 from satlib.errors import SatlibError
 from satlib.files.weights import read_safetensors, require_finite, write_safetensors
 from satlib.model.captioner import Captioner
-from satlib.model.objective import BatchLoss, VariationalBound
-from satlib.recipe import TrainingConfig, from_dict
-from satlib.training.distributed import Ranks
+from satlib.model.objective import VariationalBound
+from satlib.recipe import from_dict
 
 CHECKPOINT, LOCK = "checkpoint.safetensors", ".lock"
-LOGGED = ("nll", "penalty", "entropy", "movement", "boxes", "reward", "baseline")
 # Options that may change when a run is resumed, beside the name and [decoding]: how long to train.
 _FREE = {"training.epochs", "training.patience"}
-
-
-def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> torch.optim.Optimizer:
-    """The recipe's optimiser over all weights that train: the decoder's, a learned baseline's, and the encoder's if it trains."""
-    recipe, config = captioner.recipe, captioner.recipe.training
-    parts = [captioner.decoder] if bound is None else [captioner.decoder, bound]
-    learning = [parameter for part in parts for parameter in part.parameters()]
-    groups = [{"params": learning, "lr": config.learning_rate}]
-    if recipe.encoder.train:
-        rate = config.encoder_learning_rate if recipe.encoder.pretrained else config.learning_rate
-        tuned = [parameter for parameter in captioner.encoder.parameters() if parameter.requires_grad]
-        groups.append({"params": tuned, "lr": rate})
-    if config.optimiser == "adam":
-        optimiser: torch.optim.Optimizer = torch.optim.Adam(groups, fused=True)  # one pass over the weights
-    else:
-        # Graves (2013), equations 38 to 45: the squared mean gradient is subtracted from the second moment, and momentum
-        # follows. (torch adds eps after the square root; Graves adds it before.)
-        optimiser = torch.optim.RMSprop(groups, alpha=0.95, momentum=0.9, eps=1e-4, centered=True)
-    for group in optimiser.param_groups:
-        group["base"] = group["lr"]
-    return optimiser
-
-
-def set_learning_rate(optimiser: torch.optim.Optimizer, config: TrainingConfig, step: int, steps: int) -> None:
-    """Give every group its learning rate at batch `step` of `steps` over all epochs: warm-up, then the schedule."""
-    factor = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
-    if config.schedule == "cosine":
-        factor *= 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0)))
-    for group in optimiser.param_groups:
-        group["lr"] = group["base"] * factor
-
-
-def trained_part(captioner: Captioner) -> nn.Module:
-    """The module whose weights training changes: the whole captioner, or its decoder where the encoder is frozen."""
-    return captioner if captioner.recipe.encoder.train else captioner.decoder
-
-
-@torch.no_grad()
-def update_average(averaged: Captioner, current: Captioner, decay: float) -> None:
-    """Averaged <- decay * averaged + (1 - decay) * current, for all weights that train; counters are copied."""
-    means, values = trained_part(averaged).state_dict(), trained_part(current).state_dict()
-    for mean, value in zip(means.values(), values.values(), strict=True):
-        if mean.is_floating_point():
-            mean.lerp_(value, 1 - decay)
-        else:
-            mean.copy_(value)
 
 
 class Progress(Struct):
@@ -87,18 +38,6 @@ class Progress(Struct):
     sampled: int = 0  # captions of batches that have a reward: places or words were sampled
     seconds: float = 0.0
     history: list[dict[str, Any]] = []  # one record per finished epoch
-
-    def add(self, result: BatchLoss, weight: float, ranks: Ranks) -> None:
-        """Count a batch of which this process computed `result`; 0 is the weight of a share without a row of its own."""
-        own = result.captions * (weight > 0)
-        sums = {name: value.item() * own for name, value in result.means.items()}
-        counts = {"words": result.words * (weight > 0), "captions": own, "sampled": own * ("reward" in sums)}
-        self.batch += 1
-        for name, value in ranks.total(sums | counts, (*LOGGED, *counts)).items():
-            if name in counts:
-                setattr(self, name, getattr(self, name) + int(value))
-            else:
-                self.sums[name] = self.sums.get(name, 0.0) + value
 
     def means(self) -> dict[str, float]:
         """The means of the epoch so far: of the NLL per word, of samples' values per sampled caption, else per caption."""
@@ -131,18 +70,17 @@ class RunState:
     def __init__(self, captioner: Captioner, captions: str, low: torch.dtype) -> None:
         """The state of a new run; `captions` is a hash, `low` the precision of matrix products."""
         recipe, device = captioner.recipe, captioner.device
-        self.captioner, self.captions = captioner, captions
-        self.averaged = (
-            copy.deepcopy(captioner) if recipe.training.average else captioner
-        )  # the moving average's weights
+        self.captioner, self.captions, self.progress = captioner, captions, Progress()
+        self.averaged = copy.deepcopy(captioner) if recipe.training.average else captioner  # has the moving average
         self.bound: VariationalBound | None = None  # hard attention's estimator, with its baseline
         if recipe.decoder.attention == "hard" and recipe.objective.maximise == "likelihood":
             self.bound = VariationalBound(recipe.hard, recipe.decoder.hidden, recipe.data.max_length + 1).to(device)
-        self.scaler = torch.amp.GradScaler(
-            device.type, enabled=low == torch.float16
-        )  # small gradients underflow in fp16
+        self.scaler = torch.amp.GradScaler(device.type, enabled=low == torch.float16)  # small gradients underflow
         self.optimiser = create_optimiser(captioner, self.bound)
-        self.progress = Progress()
+
+    def learning(self) -> list[nn.Module]:
+        """The modules that have weights to learn."""
+        return [trained_part(self.captioner), *([] if self.bound is None else [self.bound])]
 
     def modules(self) -> dict[str, nn.Module]:
         """What has weights, by the prefix of their names in a checkpoint."""
@@ -151,26 +89,40 @@ class RunState:
             modules["average."] = trained_part(self.averaged)
         return modules if self.bound is None else {**modules, "bound.": self.bound}
 
+    def save(self, folder: Path) -> None:
+        """Write the checkpoint of a run atomically."""
+        tensors = {
+            prefix + name: value
+            for prefix, module in self.modules().items()
+            for name, value in module.state_dict().items()
+        }
+        for i, values in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{i}.{key}": value for key, value in values.items()}
+        tensors["random"] = torch.get_rng_state()
+        if self.captioner.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.captioner.device)
+        header = Header(self.captioner.recipe.to_dict(), self.captions, self.progress, self.scaler.state_dict())
+        write_safetensors(folder / CHECKPOINT, tensors, header)
+
     def restore(self, header: Header, tensors: dict[str, Tensor], folder: Path) -> None:
         """Take over a checkpoint's values.
 
         Raises:
             SatlibError: it is another run's, or a value is not finite.
         """
+        other, advice = f"{folder} was begun with", "name another folder with --out"
         if header.captions != self.captions:
-            raise SatlibError(f"{folder} was begun with other captions or boxes; name another folder with --out")
+            raise SatlibError(f"{other} other captions or boxes; {advice}")
         before, now = from_dict(header.recipe).to_dict(), self.captioner.recipe.to_dict()
         for section in now.keys() - {"name", "decoding"}:
-            for key in now[section]:
-                if before[section][key] != now[section][key] and f"{section}.{key}" not in _FREE:
-                    raise SatlibError(
-                        f"{folder} was begun with another {section}.{key}; name another folder with --out"
-                    )
+            for key, value in now[section].items():
+                if value != before[section][key] and f"{section}.{key}" not in _FREE:
+                    raise SatlibError(f"{other} another {section}.{key}; {advice}")
         require_finite(tensors, folder / CHECKPOINT)
         self.progress = header.progress
         for prefix, module in self.modules().items():
             module.load_state_dict(_part(tensors, prefix))
-        restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
+        _restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
         if self.scaler.is_enabled() and header.scaler:  # absent in a checkpoint from a device without fp16
             self.scaler.load_state_dict(header.scaler)
         torch.set_rng_state(tensors["random"])
@@ -178,20 +130,41 @@ class RunState:
             torch.cuda.set_rng_state(tensors["random.cuda"], self.captioner.device)
 
 
-def save(folder: Path, state: RunState) -> None:
-    """Write a run's checkpoint atomically."""
-    tensors = {
-        prefix + name: value
-        for prefix, module in state.modules().items()
-        for name, value in module.state_dict().items()
-    }
-    for i, values in state.optimiser.state_dict()["state"].items():
-        tensors |= {f"optimiser.{i}.{key}": value for key, value in values.items()}
-    tensors["random"] = torch.get_rng_state()
-    if state.captioner.device.type == "cuda":
-        tensors["random.cuda"] = torch.cuda.get_rng_state(state.captioner.device)
-    header = Header(state.captioner.recipe.to_dict(), state.captions, state.progress, state.scaler.state_dict())
-    write_safetensors(folder / CHECKPOINT, tensors, header)
+def trained_part(captioner: Captioner) -> nn.Module:
+    """The module whose weights training changes: the whole captioner, or its decoder where the encoder is frozen."""
+    return captioner if captioner.recipe.encoder.train else captioner.decoder
+
+
+@torch.no_grad()
+def update_average(averaged: Captioner, current: Captioner, decay: float) -> None:
+    """Averaged <- decay * averaged + (1 - decay) * current, for all weights that train; counters are copied."""
+    means, values = trained_part(averaged).state_dict(), trained_part(current).state_dict()
+    for mean, value in zip(means.values(), values.values(), strict=True):
+        if mean.is_floating_point():
+            mean.lerp_(value, 1 - decay)
+        else:
+            mean.copy_(value)
+
+
+def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> torch.optim.Optimizer:
+    """The recipe's optimiser over all weights that train: the decoder's, a learned baseline's, and the encoder's if it trains."""
+    recipe, config = captioner.recipe, captioner.recipe.training
+    parts = [captioner.decoder] if bound is None else [captioner.decoder, bound]
+    learning = [parameter for part in parts for parameter in part.parameters()]
+    groups = [{"params": learning, "lr": config.learning_rate}]
+    if recipe.encoder.train:
+        rate = config.encoder_learning_rate if recipe.encoder.pretrained else config.learning_rate
+        tuned = [parameter for parameter in captioner.encoder.parameters() if parameter.requires_grad]
+        groups.append({"params": tuned, "lr": rate})
+    if config.optimiser == "adam":
+        optimiser: torch.optim.Optimizer = torch.optim.Adam(groups, fused=True)  # one pass over the weights
+    else:
+        # Graves (2013), equations 38 to 45: the squared mean gradient is subtracted from the second moment, and momentum
+        # follows. (torch adds eps after the square root; Graves adds it before.)
+        optimiser = torch.optim.RMSprop(groups, alpha=0.95, momentum=0.9, eps=1e-4, centered=True)
+    for group in optimiser.param_groups:
+        group["base"] = group["lr"]
+    return optimiser
 
 
 def find(folder: Path) -> tuple[Header, dict[str, Tensor]] | None:
@@ -204,7 +177,7 @@ def find(folder: Path) -> tuple[Header, dict[str, Tensor]] | None:
     return read_safetensors(path, Header, "that of a checkpoint", "name another folder with --out")
 
 
-def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Give an optimiser its state back: tensors by "i.key", of the i-th parameter."""
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = defaultdict(dict)
