@@ -119,7 +119,7 @@ def test_two_folders_of_one_name_have_two_stores(tmp_path):
 
 
 def test_only_one_process_computes_a_store(tmp_path):
-    with training_features.FileLock(tmp_path / ".lock"), pytest.raises(SatlibError, match="in use by another"):
+    with training_features.locked(tmp_path), pytest.raises(SatlibError, match="in use by another"):
         make(tmp_path)
 
 

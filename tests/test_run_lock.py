@@ -31,7 +31,7 @@ def holder(tmp_path):
 
 
 def test_a_folder_belongs_to_one_process_until_it_ends(tmp_path, holder):
-    with pytest.raises(SatlibError, match=r"run is in use by another process; .*--out"):
+    with pytest.raises(SatlibError, match=r"run is in use by another process"):
         tiny.train(tmp_path / "run")
     os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)

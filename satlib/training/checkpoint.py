@@ -198,17 +198,15 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a run's folder, created if needed: a second process would mix its checkpoints with the first one's.
+    """Hold a folder, created if needed: a second process would mix its files with those of the first.
 
     The operating system releases the lock when its process ends. The lock's file stays: deleting it could let two processes in.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
     try:
-        lock.acquire(timeout=0)
+        with FileLock(folder / LOCK, timeout=0):
+            yield
     except Timeout as error:
-        raise SatlibError(f"{folder} is in use by another process; name another folder with --out") from error
-    try:
-        yield
-    finally:
-        lock.release()
+        raise SatlibError(
+            f"{folder} is in use by another process; wait until it ends, or name another folder"
+        ) from error

@@ -8,7 +8,6 @@ from satlib.evaluation import evaluate, metrics
 from satlib.files.progress import say
 from satlib.model.captioner import Captioner
 
-BEAMS = (1, 2, 3, 4, 5)
 NORMALISATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5)
 
 
@@ -16,7 +15,7 @@ def choose_decoding(
     captioner: Captioner,
     data: CaptionSet,
     reader: Reader,
-    beams: Sequence[int] = BEAMS,
+    beams: Sequence[int] = (1, 2, 3, 4, 5),
     normalisations: Sequence[float] = NORMALISATIONS,
 ) -> dict[tuple[int, float], float]:
     """The dev CIDEr of each beam width and length normalisation, the best first; of equal ones, the smaller values.

@@ -15,7 +15,7 @@ sees only the rank's own rows on CPUs. From three CPU ranks on, gloo's sums roun
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -31,9 +31,8 @@ from satlib.data.batches import Batch
 from satlib.errors import SatlibError
 
 Value = TypeVar("Value")
-PATIENCE = timedelta(
-    hours=2
-)  # how long ranks wait while the first one evaluates; a process that dies is noticed at once
+# How long ranks wait while the first one evaluates; a process that dies is noticed at once.
+PATIENCE = timedelta(hours=2)
 
 
 @dataclass(frozen=True)
@@ -64,26 +63,17 @@ class Ranks:
         )
 
     def seed(self, seed: int, step: int) -> None:
-        """Seed the random numbers of a batch; a single process continues its own stream instead."""
-        if self.size > 1:
-            torch.manual_seed(int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)[0]))
+        """Seed this rank's random numbers for a batch."""
+        torch.manual_seed(int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)[0]))
 
-    def parallel(self, work: Callable[..., Value], parts: Sequence[nn.Module], partly: bool) -> Callable[..., Value]:
-        """`work`, a batch's loss, with the gradients of `parts` averaged over the ranks; partly: a loss may leave some unused."""
+    def parallel(self, loss: Callable[..., Value], learning: Sequence[nn.Module], partly: bool) -> Callable[..., Value]:
+        """`loss`, of a batch, with the gradients of the `learning` modules averaged over the ranks; partly: some may be unused."""
         if self.size == 1:
-            return work
-        module = _LossModule(work, parts)
+            return loss
+        module = _LossModule(loss, learning)
         if next(module.parameters()).is_cuda:
             nn.SyncBatchNorm.convert_sync_batchnorm(module)
         return DistributedDataParallel(module, find_unused_parameters=partly)
-
-    def total(self, values: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
-        """Sums over the ranks of the `names` that at least one rank has. Every rank must pass the same `names`."""
-        if self.size == 1:
-            return dict(values)
-        table = torch.tensor([[values.get(name, 0.0), name in values] for name in names], dtype=torch.float64)
-        distributed.all_reduce(table)
-        return {name: total for name, (total, count) in zip(names, table.tolist(), strict=True) if count}
 
     def mean(self, value: Tensor, weight: float) -> None:
         """Replace a tensor by its weighted mean over the ranks; `weight` is the weight of this rank's share."""
@@ -113,23 +103,18 @@ class Ranks:
 
     def any(self, mine: bool = False) -> bool:
         """Whether `mine` is true on any rank. All ranks wait for each other."""
-        if self.size == 1:
-            return mine
-        count = torch.tensor([float(mine)])
-        distributed.all_reduce(count)
-        return count.item() > 0
+        return any(self.gather(mine))
 
 
 class _LossModule(nn.Module):
-    """Wraps the function from a batch to its loss as a module that owns the trained parts."""
+    """A loss as a module that owns what learns, as DistributedDataParallel wants it."""
 
-    def __init__(self, work: Callable[..., Any], parts: Sequence[nn.Module]) -> None:
+    def __init__(self, loss: Callable[..., Any], learning: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.work, self.parts = work, nn.ModuleList(parts)
+        self.loss, self.learning = loss, nn.ModuleList(learning)
 
     def forward(self, *batch: Any) -> Any:
-        """Call `work`."""
-        return self.work(*batch)
+        return self.loss(*batch)
 
 
 def current() -> Ranks:

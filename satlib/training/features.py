@@ -6,10 +6,10 @@ and a stopped extraction resumes.
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 
 from satlib.data import features
@@ -19,6 +19,7 @@ from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
 from satlib.model.encoders import Encoder
 from satlib.training import distributed
+from satlib.training.checkpoint import locked
 
 SAVE_SECONDS = 30.0
 
@@ -50,14 +51,10 @@ def extract(
 
     A stopped extraction resumes where it stopped, on any number of processes. view: of a photograph (`images.square`).
     """
-    ranks, lock = distributed.current(), FileLock(folder / ".lock")
+    ranks, held = distributed.current(), ExitStack()
 
     def begin() -> Manifest:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            raise SatlibError(f"{folder} is in use by another satlib features; wait until it has ended") from error
+        held.enter_context(locked(folder))
         manifest = _manifest(data, encoder, view)
         if (folder / MANIFEST).is_file():
             old = features.read_manifest(folder, manifest)
@@ -68,12 +65,10 @@ def extract(
         (folder / ARRAY).touch()
         return manifest
 
-    try:
+    with held:
         manifest = ranks.from_first(begin)
         _compute(data, encoder.to(device), folder, manifest, batch_size, progress and ranks.first)
         ranks.any()  # waits for the manifest
-    finally:
-        lock.release()
     return FeatureStore(folder)
 
 
@@ -96,8 +91,8 @@ def _compute(
         return records, pixels.read(list(records)) if records else torch.empty(0)
 
     bar = progress_bar(total=len(todo), unit="img", desc=f"{data.name} by {encoder.name}", show=progress)
+    saved = time.monotonic()
     with bar, open(folder / ARRAY, "r+b") as array, torch.inference_mode():
-        saved = time.monotonic()
         try:
             for records, images in read_ahead(read, batches, threads=4):
                 if records:

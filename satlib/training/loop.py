@@ -203,7 +203,7 @@ class Trainer:
         """One batch: loss, gradient, clipping, a step of the optimiser and of the moving average, counts."""
         config, state, p = self.recipe.training, self.state, self.state.progress
         step, steps = p.epoch * self.steps + p.batch, config.epochs * self.steps
-        if self.ranks.size > 1:
+        if self.ranks.size > 1:  # a single process continues its own stream
             self.ranks.seed(config.seed, step)
         done = (p.epoch + p.batch / self.steps) / config.epochs
         with nullcontext() if self.low == torch.float32 else torch.autocast(self.device.type, self.low):

@@ -1,11 +1,11 @@
 """A learner's own attention in satlib's decoder: `satlib train scenes-soft --attention mine.py:attend`.
 
 The function is that of exercise 4.3: attend(e, a) takes energies e (B, L) and annotation vectors a (B, L, D) and returns context
-vectors z (B, D) and weights alpha (B, L). It replaces the softmax and the weighted mean; the energies remain satlib's and are
-trained through it. A notebook writes its cell into a file with %%writefile.
+vectors z (B, D) and weights alpha (B, L). The energies remain satlib's and are trained through it. A notebook writes its cell
+into a file with %%writefile.
 """
 
-import importlib.util
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,25 +34,18 @@ class PluggedAttention(SoftAttention):
 def load(place: str) -> Attend:
     """The function FILE.py:FUNCTION, tried on small tensors before hours of training."""
     file, _, name = place.rpartition(":")
-    path, (B, L, D) = Path(file), (3, 5, 4)
-    if path.suffix != ".py" or not path.is_file():
+    if not (file.endswith(".py") and Path(file).is_file()):
         raise SatlibError(
             f"a function is given as FILE.py:FUNCTION, not as {place!r}; a notebook writes one by %%writefile"
         )
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    attend = getattr(module, name, None)
+    attend = runpy.run_path(file).get(name)
     if attend is None:
-        raise SatlibError(f"{path} defines no function {name}()")
+        raise SatlibError(f"{file} defines no function {name}()")
+    B, L, D = 3, 5, 4
     z, alpha = attend(torch.randn(B, L), torch.randn(B, L, D))
     if z.shape != (B, D) or alpha.shape != (B, L):
-        shapes = f"{tuple(z.shape)} and {tuple(alpha.shape)}"
-        raise SatlibError(
-            f"{place} must return z {(B, D)} and alpha {(B, L)} for e {(B, L)} and a {(B, L, D)}, not {shapes}"
-        )
+        wanted, got = f"z {(B, D)} and alpha {(B, L)}", f"{tuple(z.shape)} and {tuple(alpha.shape)}"
+        raise SatlibError(f"{place} must return {wanted} for e {(B, L)} and a {(B, L, D)}, not {got}")
     return attend
 
 
@@ -61,7 +54,7 @@ def plug(captioner: Captioner, attend: Attend, place: str) -> None:
     attention = captioner.decoder.attention
     if not isinstance(attention, SoftAttention):
         raise SatlibError(
-            '--attention replaces soft attention: choose a recipe with decoder.attention = "soft", of an LSTM'
+            '--attention replaces soft attention of an LSTM: choose a recipe with decoder.attention = "soft"'
         )
     captioner.decoder.attention = PluggedAttention(attention.energy, attend)
     captioner.own_attention = place

@@ -58,16 +58,16 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
     """
     header = captioner.read_file(start)[1]
     model, values = recipe.from_dict(header.recipe).to_dict(), chosen.to_dict()
+    keys = {"encoder": _SEEN, "decoder": _SIZES}
+    if header.encoder.weights is None and chosen.encoder.train:  # its training goes on
+        model["encoder"] |= {"name": header.encoder.name, "train": True}
+        keys["encoder"] = tuple(values["encoder"])
+    elif header.encoder.weights is None:  # what training made of it stays as it is
+        model["encoder"]["name"] = f"{OF_MODEL}{start}"
     given = {change.partition("=")[0].strip() for change in changes}
-    taken, seen = {}, _SEEN
-    if header.encoder.weights is None:
-        if values["encoder"]["train"]:
-            model["encoder"] |= {"name": header.encoder.name, "train": True}
-            seen = tuple(values["encoder"])
-        else:  # what training made of it stays as it is
-            model["encoder"]["name"] = f"{OF_MODEL}{start}"
-    for section, keys in (("encoder", seen), ("decoder", _SIZES)):
-        for key in keys:
+    taken = {}
+    for section, names in keys.items():
+        for key in names:
             name = f"{section}.{key}"
             if name not in given and values[section][key] != model[section][key]:
                 values[section][key] = taken[name] = model[section][key]
@@ -78,9 +78,9 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
 
 def start_from(path: Path, state: RunState) -> None:
     """Begin with the weights of a trained model; soft and hard attention have the same ones."""
+    encoder, vocabulary, device = state.captioner.encoder, state.captioner.vocabulary, state.captioner.device
     frozen = not state.captioner.recipe.encoder.train
-    encoder, vocabulary = state.captioner.encoder, state.captioner.vocabulary
-    trained = Captioner.load(path, state.captioner.device, encoder if frozen else None)
+    trained = Captioner.load(path, device, encoder if frozen else None)
     if frozen and trained.encoder.weights_hash != encoder.weights_hash:
         raise SatlibError(f"{path} was trained on other annotation vectors than those of {encoder.name}")
     for fresh in (state.captioner, state.averaged):

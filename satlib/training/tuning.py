@@ -62,14 +62,16 @@ class Knob(NamedTuple):
             raise SatlibError(f"cannot read {text!r}; write section.key=low..high or section.key=a,b,c") from error
         return cls(name.strip(), low, high)
 
-    def suggest(self, trial: "optuna.Trial", whole: bool) -> Any:
-        """Let Optuna choose a value for the trial; a range that spans a factor of 10 or more is searched on a logarithmic scale."""
-        if self.choices:
-            return trial.suggest_categorical(self.name, self.choices)
+    def suggest(self, trial: "optuna.Trial", chosen: Recipe) -> None:
+        """Let Optuna choose a value; a range that spans a factor of 10 or more is searched on a logarithmic scale."""
+        section, _, key = self.name.partition(".")
         log = self.low > 0 and self.high / self.low >= 10
-        if whole:
-            return trial.suggest_int(self.name, round(self.low), round(self.high), log=log)
-        return trial.suggest_float(self.name, self.low, self.high, log=log)
+        if self.choices:
+            trial.suggest_categorical(self.name, self.choices)
+        elif isinstance(chosen.to_dict().get(section, {}).get(key), int):
+            trial.suggest_int(self.name, round(self.low), round(self.high), log=log)
+        else:
+            trial.suggest_float(self.name, self.low, self.high, log=log)
 
 
 def default_space(chosen: Recipe) -> list[Knob]:
@@ -115,49 +117,35 @@ def tune(
     for killed in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):  # its run's folder has its checkpoint
         study.tell(killed.number, state=optuna.trial.TrialState.FAIL)
         study.enqueue_trial(killed.params)
+
+    def run(trial: optuna.Trial) -> float:
+        """Train with values that Optuna chooses to the end, or until the trial is pruned: -> the best dev score."""
+        for knob in space:
+            knob.suggest(trial, chosen)
+        varied, best = _varied(chosen, trial.params), -math.inf
+
+        def report(record: Mapping[str, Any]) -> None:
+            nonlocal best
+            best = max(best, dev_score(record, varied.training.select))
+            trial.report(best, record["epoch"])
+            if trial.should_prune():
+                raise optuna.TrialPruned
+
+        loop.train(varied, data, reader, folder / _run_name(trial.params), device, progress, on_epoch=report)
+        return best
+
     history = _write_history(study, chosen, folder)
     while len(history) < trials:
-        _run_trial(study, chosen, data, reader, folder, space, device, progress)
+        study.sampler = optuna.samplers.TPESampler(seed=chosen.training.seed + len(study.trials))
+        trial = study.ask()
+        try:  # an interrupted trial stays "running"
+            study.tell(trial, run(trial))
+        except (optuna.TrialPruned, Diverged):  # a loss that diverged is a result, not a failure
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
         history = _write_history(study, chosen, folder)
         if progress:
             print(f"trial {len(history)} of {trials}: {json.dumps(history[-1])}")
     return history
-
-
-def _run_trial(
-    study: "optuna.Study",
-    chosen: Recipe,
-    data: CaptionSet,
-    reader: Reader,
-    folder: Path,
-    space: Sequence[Knob],
-    device: str | torch.device,
-    progress: bool,
-) -> None:
-    """Train with values that Optuna chooses until the end or until the trial is pruned; an interrupted one stays "running"."""
-    import optuna
-
-    study.sampler = optuna.samplers.TPESampler(seed=chosen.training.seed + len(study.trials))
-    trial = study.ask()
-    for knob in space:
-        section, _, key = knob.name.partition(".")
-        knob.suggest(trial, whole=isinstance(chosen.to_dict().get(section, {}).get(key), int))
-    varied = _varied(chosen, trial.params)
-    best = -math.inf
-
-    def report(record: Mapping[str, Any]) -> None:
-        nonlocal best
-        best = max(best, dev_score(record, varied.training.select))
-        trial.report(best, record["epoch"])
-        if trial.should_prune():
-            raise optuna.TrialPruned
-
-    try:
-        loop.train(varied, data, reader, folder / _run_name(trial.params), device, progress, on_epoch=report)
-    except (optuna.TrialPruned, Diverged):  # a loss that diverged is a result, not a failure
-        study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-    else:
-        study.tell(trial, best)
 
 
 def _varied(chosen: Recipe, values: Mapping[str, Any]) -> Recipe:
