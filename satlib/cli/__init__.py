@@ -167,7 +167,7 @@ def train(options: argparse.Namespace) -> None:
         captioner.familiarity = familiarity.learn(captioner.annotations, reader, captions)
         captioner.save(run / loop.MODEL)
     print(f"the model of the best epoch is {run / loop.MODEL}; next: satlib evaluate {run}")
-    for line in validation.remarks(validation.read_log(run / loop.LOG), recipe.training.select):
+    for line in validation.remarks(run / loop.LOG, recipe.training.select):
         print(line)
 
 
@@ -189,7 +189,7 @@ def tune(options: argparse.Namespace) -> None:
     from satlib.training import tuning
 
     recipe = recipes.load(options.recipe, options.set)
-    space = [tuning.Knob.read(text) for text in options.vary] or tuning.default_space(recipe)
+    space = options.vary or tuning.default_space(recipe)
     folder = options.out or Path("tune") / recipe.name
     captions = _captions(recipe, options)
     reader = _reader(recipe, captions, ("train", "dev"), options)

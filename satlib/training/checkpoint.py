@@ -1,7 +1,7 @@
 """A run's state: weights, optimiser (section 4.3) and progress; its checkpoint, a safetensors file; and the lock of its folder.
 
 A checkpoint holds the weights that train, their moving average, hard attention's baseline, the optimiser's and the random state
-and, as JSON in the header, the recipe and the progress. On a CPU, resuming from it gives the same bits as not having stopped.
+and, as JSON in the header, the recipe and the progress.
 """
 
 import copy
@@ -23,8 +23,7 @@ from satlib.model.objective import VariationalBound
 from satlib.recipe import from_dict
 
 CHECKPOINT, LOCK = "checkpoint.safetensors", ".lock"
-# Options that may change when a run is resumed, beside the name and [decoding]: how long to train.
-_FREE = {"training.epochs", "training.patience"}
+_FREE = {"training.epochs", "training.patience"}  # may change when a run is resumed, like the name and [decoding]
 
 
 class Progress(Struct):
@@ -40,7 +39,7 @@ class Progress(Struct):
     history: list[dict[str, Any]] = []  # one record per finished epoch
 
     def means(self) -> dict[str, float]:
-        """The means of the epoch so far: of the NLL per word, of samples' values per sampled caption, else per caption."""
+        """The means of the epoch so far: of the NLL per word, of rewards per sampled caption, else per caption."""
         counts = {"nll": self.words, "reward": self.sampled, "baseline": self.sampled}
         return {name: total / counts.get(name, self.captions) for name, total in self.sums.items()}
 
@@ -50,7 +49,7 @@ class Progress(Struct):
         return f"loss {means['nll']:.3f}/word" if "nll" in means else f"reward {means['reward']:.3f}"
 
     def best(self) -> dict[str, Any] | None:
-        """The record of the epoch whose model is kept: the last of those marked as the best so far."""
+        """The record of the epoch whose model is kept: the last that was the best so far."""
         return next((record for record in reversed(self.history) if record["kept"]), None)
 
 
@@ -70,32 +69,24 @@ class RunState:
     def __init__(self, captioner: Captioner, captions: str, low: torch.dtype) -> None:
         """The state of a new run; `captions` is a hash, `low` the precision of matrix products."""
         recipe, device = captioner.recipe, captioner.device
-        self.captioner, self.captions, self.progress = captioner, captions, Progress()
-        self.averaged = copy.deepcopy(captioner) if recipe.training.average else captioner  # has the moving average
+        self.captioner, self.captions, self.low, self.progress = captioner, captions, low, Progress()
+        modules = {"model": trained_part(captioner)}
         self.bound: VariationalBound | None = None  # hard attention's estimator, with its baseline
         if recipe.decoder.attention == "hard" and recipe.objective.maximise == "likelihood":
             self.bound = VariationalBound(recipe.hard, recipe.decoder.hidden, recipe.data.max_length + 1).to(device)
+            modules["bound"] = self.bound
+        self.learning = nn.ModuleDict(modules)
+        self.averaged = captioner  # with the moving average of the weights
+        if recipe.training.average:
+            self.averaged = copy.deepcopy(captioner)
+            modules["average"] = trained_part(self.averaged)
+        self.stored = nn.ModuleDict(modules)
         self.scaler = torch.amp.GradScaler(device.type, enabled=low == torch.float16)  # small gradients underflow
         self.optimiser = create_optimiser(captioner, self.bound)
 
-    def learning(self) -> list[nn.Module]:
-        """The modules that have weights to learn."""
-        return [trained_part(self.captioner), *([] if self.bound is None else [self.bound])]
-
-    def modules(self) -> dict[str, nn.Module]:
-        """What has weights, by the prefix of their names in a checkpoint."""
-        modules = {"model.": trained_part(self.captioner)}
-        if self.averaged is not self.captioner:
-            modules["average."] = trained_part(self.averaged)
-        return modules if self.bound is None else {**modules, "bound.": self.bound}
-
     def save(self, folder: Path) -> None:
         """Write the checkpoint of a run atomically."""
-        tensors = {
-            prefix + name: value
-            for prefix, module in self.modules().items()
-            for name, value in module.state_dict().items()
-        }
+        tensors = dict(self.stored.state_dict())
         for i, values in self.optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{i}.{key}": value for key, value in values.items()}
         tensors["random"] = torch.get_rng_state()
@@ -120,14 +111,15 @@ class RunState:
                     raise SatlibError(f"{other} another {section}.{key}; {advice}")
         require_finite(tensors, folder / CHECKPOINT)
         self.progress = header.progress
-        for prefix, module in self.modules().items():
-            module.load_state_dict(_part(tensors, prefix))
-        _restore_optimiser(self.optimiser, _part(tensors, "optimiser."))
+        moments = {name: tensors.pop(name) for name in list(tensors) if name.startswith("optimiser.")}
+        _restore_optimiser(self.optimiser, moments)
         if self.scaler.is_enabled() and header.scaler:  # absent in a checkpoint from a device without fp16
             self.scaler.load_state_dict(header.scaler)
-        torch.set_rng_state(tensors["random"])
-        if self.captioner.device.type == "cuda" and "random.cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["random.cuda"], self.captioner.device)
+        torch.set_rng_state(tensors.pop("random"))
+        random = tensors.pop("random.cuda", None)
+        if random is not None and self.captioner.device.type == "cuda":
+            torch.cuda.set_rng_state(random, self.captioner.device)
+        self.stored.load_state_dict(tensors)
 
 
 def trained_part(captioner: Captioner) -> nn.Module:
@@ -149,8 +141,7 @@ def update_average(averaged: Captioner, current: Captioner, decay: float) -> Non
 def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> torch.optim.Optimizer:
     """The recipe's optimiser over all weights that train: the decoder's, a learned baseline's, and the encoder's if it trains."""
     recipe, config = captioner.recipe, captioner.recipe.training
-    parts = [captioner.decoder] if bound is None else [captioner.decoder, bound]
-    learning = [parameter for part in parts for parameter in part.parameters()]
+    learning = [*captioner.decoder.parameters(), *(bound.parameters() if bound else ())]
     groups = [{"params": learning, "lr": config.learning_rate}]
     if recipe.encoder.train:
         rate = config.encoder_learning_rate if recipe.encoder.pretrained else config.learning_rate
@@ -178,22 +169,18 @@ def find(folder: Path) -> tuple[Header, dict[str, Tensor]] | None:
 
 
 def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimiser its state back: tensors by "i.key", of the i-th parameter."""
+    """Give an optimiser its state back: tensors by "optimiser.i.key", of the i-th parameter."""
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = defaultdict(dict)
     for name, value in tensors.items():
-        i, key = name.split(".")
+        _, i, key = name.split(".")
         parameter = parameters[int(i)]
         if value.shape == parameter.shape:
-            # A file's tensors are contiguous. torch's fused Adam walks weights and moments in memory order: those of a
-            # channels-last weight must have its layout.
+            # A file's tensors are contiguous, but torch's fused Adam walks weights and moments in memory order: the moments of
+            # a channels-last weight must have its layout.
             value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
         state[int(i)][key] = value
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-
-
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 @contextmanager

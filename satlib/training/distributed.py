@@ -1,21 +1,20 @@
 """Training in several processes, started by torchrun, with DistributedDataParallel over gloo (CPU) or NCCL (CUDA).
 
-Rank r of W takes rows r, r + W, r + 2W, ... of every batch. All captions of a batch have the same length, so ranks have equal
-work. The loss is a mean over rows, of which rank r has n_r of n, and DistributedDataParallel averages the gradients of the
-ranks. Therefore each rank's loss is weighted by w_r = W n_r / n, which gives the gradient of the whole batch for any division:
+Rank r of W takes rows r, r + W, r + 2W, ... of every batch. The loss is a mean over rows, of which rank r has n_r of n, and
+DistributedDataParallel averages the gradients of the ranks. A rank's loss is therefore weighted by w_r = W n_r / n:
 
     1/W sum_r w_r grad(mean of rank r) = sum_r n_r/n grad(mean of rank r) = grad(mean of all rows)
 
 A rank without rows processes the first row with weight 0, because the other ranks wait for its gradients.
 
-Each rank draws the random numbers for its own rows from a stream that depends only on (seed, batch, rank). Two things differ from
-training in one process: a learned baseline weights ranks by rows and not by sampled places, and BatchNorm in a trained encoder
-sees only the rank's own rows on CPUs. From three CPU ranks on, gloo's sums round differently after a resume.
+Each rank draws its random numbers from a stream that depends only on (seed, batch, rank). Two things differ from training in
+one process: a learned baseline weights ranks by rows and not by sampled places, and BatchNorm in a trained encoder sees only
+the rank's own rows on CPUs. From three CPU ranks on, gloo's sums round differently after a resume.
 """
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -31,8 +30,7 @@ from satlib.data.batches import Batch
 from satlib.errors import SatlibError
 
 Value = TypeVar("Value")
-# How long ranks wait while the first one evaluates; a process that dies is noticed at once.
-PATIENCE = timedelta(hours=2)
+PATIENCE = timedelta(hours=2)  # of ranks while the first one evaluates; a process that dies is noticed at once
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,8 @@ class Ranks:
         """Seed this rank's random numbers for a batch."""
         torch.manual_seed(int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)[0]))
 
-    def parallel(self, loss: Callable[..., Value], learning: Sequence[nn.Module], partly: bool) -> Callable[..., Value]:
-        """`loss`, of a batch, with the gradients of the `learning` modules averaged over the ranks; partly: some may be unused."""
+    def parallel(self, loss: Callable[..., Value], learning: nn.Module, partly: bool) -> Callable[..., Value]:
+        """`loss`, with gradients averaged over the ranks; partly: it may not use all weights of what is `learning`."""
         if self.size == 1:
             return loss
         module = _LossModule(loss, learning)
@@ -76,12 +74,12 @@ class Ranks:
         return DistributedDataParallel(module, find_unused_parameters=partly)
 
     def mean(self, value: Tensor, weight: float) -> None:
-        """Replace a tensor by its weighted mean over the ranks; `weight` is the weight of this rank's share."""
+        """Replace a tensor by its mean over the ranks, weighted like their shares of a batch."""
         if self.size > 1:
             distributed.all_reduce(value.mul_(weight / self.size))
 
     def from_first(self, make: Callable[[], Value]) -> Value:
-        """The value that `make` returns on the first rank, on every rank; its SatlibError is raised on every rank."""
+        """What `make` returns or raises (a SatlibError) on the first rank, on every rank."""
         if self.size == 1:
             return make()
         try:
@@ -102,16 +100,16 @@ class Ranks:
         return values
 
     def any(self, mine: bool = False) -> bool:
-        """Whether `mine` is true on any rank. All ranks wait for each other."""
+        """Whether `mine` is true on any rank; all ranks wait for each other."""
         return any(self.gather(mine))
 
 
 class _LossModule(nn.Module):
     """A loss as a module that owns what learns, as DistributedDataParallel wants it."""
 
-    def __init__(self, loss: Callable[..., Any], learning: Sequence[nn.Module]) -> None:
+    def __init__(self, loss: Callable[..., Any], learning: nn.Module) -> None:
         super().__init__()
-        self.loss, self.learning = loss, nn.ModuleList(learning)
+        self.loss, self.learning = loss, learning
 
     def forward(self, *batch: Any) -> Any:
         return self.loss(*batch)
@@ -134,8 +132,8 @@ def launched(device: torch.device) -> Iterator[torch.device]:
     if device.type == "cuda":
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)
-    # Its functions have the group of the time of its import as a default. DistributedDataParallel imports it: that late, it would
-    # keep the group and gloo's threads alive after this block, and a thread that outlives Python's clean-up may abort the process.
+    # Its functions have the group of the time of its import as a default. Imported later, by DistributedDataParallel, it would keep
+    # the group and gloo's threads alive after this block, and a thread that outlives Python's clean-up may abort the process.
     import_module("torch.distributed.nn")
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     yield device

@@ -9,6 +9,7 @@ CPU, a run that was stopped and resumed gives the same bits as one that was not.
 import json
 import math
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -86,11 +87,10 @@ class Trainer:
     ) -> None:
         """Build the model and its optimiser, and resume from the folder's checkpoint if there is one.
 
-        reader: gives annotation vectors (a feature store) or pixels (an encoder that trains) by image id.
-        start: a trained model whose weights a new run begins with; its attention may be of another kind.
-        prepare: called with the fresh captioner, to change a part of it.
-        entities: the boxes of the training captions' phrases, if `objective.boxes` gives them a weight.
-        save_seconds: age of the last checkpoint at which one is written within an epoch; 0: after every batch.
+        reader: of annotation vectors (a feature store) or, for an encoder that trains, of pixels. start: a trained model whose
+        weights a new run begins with. prepare: called with the fresh captioner, to change a part of it. entities: the boxes of
+        the training captions' phrases, for `objective.boxes`. save_seconds: age of the last checkpoint at which one is written
+        within an epoch.
         """
         self.reader, self.folder, self.device, self.save_seconds = reader, folder, device, save_seconds
         self.saved = time.monotonic()
@@ -105,12 +105,12 @@ class Trainer:
         captioner = Captioner(self.recipe, self.data.vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(captioner)
-        self.low = precision(recipe.training.precision, device)
-        self.state = RunState(captioner, self.data.hash, self.low)
+        self.state = RunState(captioner, self.data.hash, precision(recipe.training.precision, device))
         self._begin(start)
-        # With several processes, an encoder's head may be unused.
         loss = losses.create(self.state, self.data)
-        self.loss = self.ranks.parallel(loss, self.state.learning(), partly=recipe.encoder.train)
+        self.loss = self.ranks.parallel(
+            loss, self.state.learning, partly=recipe.encoder.train
+        )  # its head may be unused
 
     def _begin(self, start: Path | None) -> None:
         """Resume from the folder's checkpoint, or write the first files of a new run."""
@@ -163,10 +163,8 @@ class Trainer:
                 raise Interrupted("stopped; the same command resumes from the last checkpoint")
             self.stopping = True
 
-        try:
-            before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        except ValueError:  # not the main thread (a notebook's worker), which receives no signals
-            before = {}
+        main = threading.current_thread() is threading.main_thread()  # a notebook's worker receives no signals
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM) if main}
         try:
             yield
         finally:
@@ -206,7 +204,7 @@ class Trainer:
         if self.ranks.size > 1:  # a single process continues its own stream
             self.ranks.seed(config.seed, step)
         done = (p.epoch + p.batch / self.steps) / config.epochs
-        with nullcontext() if self.low == torch.float32 else torch.autocast(self.device.type, self.low):
+        with nullcontext() if state.low == torch.float32 else torch.autocast(self.device.type, state.low):
             result = self.loss(batch, annotations.to(self.device, non_blocking=True), done)
         if not torch.isfinite(result.loss):
             raise self._not_finite("loss", result.loss, batch)

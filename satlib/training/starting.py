@@ -3,8 +3,8 @@
 Encoders differ in the size of their vectors: the root mean square of VGG-19's values on Flickr8k is 6.4. Values that large saturate
 the gates of an untrained LSTM; `encoder.scale` brings them to about 1.
 
-A trained model's weights serve hard attention from soft, or your own captions from a model of others. Words that both vocabularies
-have keep their weights; the others start fresh. The sizes of the decoder and the encoder are the model's, whatever the recipe says.
+A trained model's weights serve hard attention from soft, or your own captions from a model of others: words that both vocabularies
+have keep their weights, the others start fresh. The sizes of the decoder and the encoder are the model's.
 """
 
 import math
@@ -25,9 +25,8 @@ from satlib.model.encoders import Encoder
 from satlib.recipe import OF_MODEL, Recipe
 from satlib.training.checkpoint import RunState, trained_part
 
-# The options of the decoder that decide which weights there are, and what they do.
-_SIZES = ("kind", "embedding", "hidden", "layers", "heads", "attention_hidden", "energy", "gate", "output_tanh")
 _SEEN = ("name", "view", "scale")  # what the annotation vectors are
+_SIZES = ("kind", "embedding", "hidden", "layers", "heads", "attention_hidden", "energy", "gate", "output_tanh")
 _OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word
 IMAGES = 64  # enough to measure a scale: the values of a single image already number tens of thousands
 
@@ -95,18 +94,12 @@ def start_from(path: Path, state: RunState) -> None:
 
 def _weights(trained: Captioner, fresh: Captioner) -> dict[str, Any]:
     """The trained weights, with a row for each of the fresh captioner's words."""
-    own = trained_part(fresh).state_dict()
     weights = dict((trained if fresh.recipe.encoder.train else trained.decoder).state_dict())
-    if fresh.vocabulary == trained.vocabulary:
-        return weights
-    known = {
-        i: trained.vocabulary.number(word)
-        for i, word in enumerate(fresh.vocabulary.words)
-        if word in trained.vocabulary
-    }
-    for name in own.keys() & weights.keys():
-        if name.removeprefix("decoder.") in _OF_WORDS and weights[name].shape[1:] == own[name].shape[1:]:
-            rows = own[name].clone()
-            rows[list(known)] = weights[name][list(known.values())]
-            weights[name] = rows
+    words = fresh.vocabulary.words
+    known = [i for i, word in enumerate(words) if word in trained.vocabulary]
+    theirs = [trained.vocabulary.number(words[i]) for i in known]
+    for name, own in trained_part(fresh).state_dict().items():
+        per_word = name in weights and name.removeprefix("decoder.") in _OF_WORDS
+        if per_word and weights[name].shape[1:] == own.shape[1:]:
+            weights[name] = own.clone().index_copy_(0, torch.tensor(known, device=own.device), weights[name][theirs])
     return weights

@@ -1,9 +1,8 @@
 """Hyperparameter search with Optuna (section 4.3 mentions one): each trial is a training run, scored on the dev split.
 
 A search is a folder: `journal.log` (Optuna's own record, read when the search resumes), a run for each trial, `history.json`,
-and `best.toml`, the best recipe so far. Trials that fall behind the median are pruned, and so are trials whose
-loss diverges; `history.json` calls both "stopped early". The same command resumes an interrupted search, beginning with the
-interrupted trial. The test split is not used.
+and `best.toml`, the best recipe so far. Trials that fall behind the median, or whose loss diverges, are pruned; `history.json`
+calls both "stopped early". The same command resumes an interrupted search, beginning with the interrupted trial.
 """
 
 import hashlib
@@ -11,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,57 +26,37 @@ from satlib.training.validation import dev_score
 if TYPE_CHECKING:
     import optuna
 
-# The default search space, of every recipe and by its decoder or attention.
-SPACE = {
-    "": ("training.learning_rate=1e-4..2e-3",),
-    "lstm": ("decoder.dropout=0.3..0.6",),
-    "transformer": ("decoder.dropout=0.1..0.5", "decoder.layers=1..4"),
-    "soft": ("objective.doubly_stochastic=1e-3..1",),
-    "hard": ("hard.lambda_r=1e-3..1", "hard.lambda_e=1e-4..1e-1"),
-    "none": (),
+SPACE = {  # by default, of every recipe and by its decoder and attention
+    "": ["training.learning_rate=1e-4..2e-3"],
+    "lstm": ["decoder.dropout=0.3..0.6"],
+    "transformer": ["decoder.dropout=0.1..0.5", "decoder.layers=1..4"],
+    "soft": ["objective.doubly_stochastic=1e-3..1"],
+    "hard": ["hard.lambda_r=1e-3..1", "hard.lambda_e=1e-4..1e-1"],
+    "none": [],
 }
 
 
-class Knob(NamedTuple):
-    """A hyperparameter of the recipe and its values: a range from low to high, or choices."""
-
-    name: str
-    low: float = 0.0
-    high: float = 0.0
-    choices: tuple[Any, ...] = ()
-
-    @classmethod
-    def read(cls, text: str) -> "Knob":
-        """Parse "section.key=low..high" or "section.key=a,b,c".
-
-        Raises:
-            SatlibError: the text has neither form.
-        """
-        name, _, values = text.partition("=")
-        if "," in values:
-            return cls(name.strip(), choices=tuple(recipe.parse_value(value) for value in values.split(",")))
-        try:
-            low, high = map(float, values.split(".."))
-        except ValueError as error:
-            raise SatlibError(f"cannot read {text!r}; write section.key=low..high or section.key=a,b,c") from error
-        return cls(name.strip(), low, high)
-
-    def suggest(self, trial: "optuna.Trial", chosen: Recipe) -> None:
-        """Let Optuna choose a value; a range that spans a factor of 10 or more is searched on a logarithmic scale."""
-        section, _, key = self.name.partition(".")
-        log = self.low > 0 and self.high / self.low >= 10
-        if self.choices:
-            trial.suggest_categorical(self.name, self.choices)
-        elif isinstance(chosen.to_dict().get(section, {}).get(key), int):
-            trial.suggest_int(self.name, round(self.low), round(self.high), log=log)
-        else:
-            trial.suggest_float(self.name, self.low, self.high, log=log)
+def default_space(chosen: Recipe) -> list[str]:
+    """The default search space for a recipe."""
+    return SPACE[""] + SPACE[chosen.decoder.kind] + SPACE[chosen.decoder.attention]
 
 
-def default_space(chosen: Recipe) -> list[Knob]:
-    """The default search space for a recipe, which depends on its decoder and attention."""
-    kinds = "", chosen.decoder.kind, chosen.decoder.attention
-    return [Knob.read(text) for kind in kinds for text in SPACE[kind]]
+def distribution(text: str, chosen: Recipe) -> "tuple[str, optuna.distributions.BaseDistribution]":
+    """An option and its values, from "section.key=low..high" or "section.key=a,b,c"; of wide ranges, on a logarithmic scale."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    name, _, values = text.partition("=")
+    if "," in values:
+        return name, CategoricalDistribution([recipe.parse_value(value) for value in values.split(",")])
+    try:
+        low, high = map(float, values.split(".."))
+    except ValueError as error:
+        raise SatlibError(f"cannot read {text!r}; write section.key=low..high or section.key=a,b,c") from error
+    section, _, key = name.partition(".")
+    log = low > 0 and high / low >= 10
+    if isinstance(chosen.to_dict().get(section, {}).get(key), int):
+        return name, IntDistribution(round(low), round(high), log)
+    return name, FloatDistribution(low, high, log)
 
 
 def tune(
@@ -85,12 +64,12 @@ def tune(
     data: CaptionSet,
     reader: Reader,
     folder: Path,
-    space: Sequence[Knob],
+    space: Sequence[str],
     trials: int,
     device: str | torch.device = "cpu",
     progress: bool = True,
 ) -> list[dict[str, Any]]:
-    """Search until the folder holds `trials` trials, pruned ones included; return them as in `history.json`.
+    """Search a space (as for `distribution`) until the folder holds `trials` trials: -> them, as in `history.json`.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM; the same call resumes the search.
@@ -110,18 +89,17 @@ def tune(
         load_if_exists=True,
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
     )
-    search = json.loads(json.dumps({"recipe": chosen.to_dict(), "space": space}))
+    distributions = dict(distribution(text, chosen) for text in space)
+    search = {"recipe": chosen.to_dict(), "space": list(space)}
     if study.user_attrs.get("search", search) != search:
-        raise SatlibError(f"{folder} holds a search over another recipe or space; choose another folder with --out")
+        raise SatlibError(f"{folder} holds a search over another recipe or space; name another folder with --out")
     study.set_user_attr("search", search)
     for killed in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):  # its run's folder has its checkpoint
         study.tell(killed.number, state=optuna.trial.TrialState.FAIL)
         study.enqueue_trial(killed.params)
 
     def run(trial: optuna.Trial) -> float:
-        """Train with values that Optuna chooses to the end, or until the trial is pruned: -> the best dev score."""
-        for knob in space:
-            knob.suggest(trial, chosen)
+        """Train to the end or until the trial is pruned: -> the best dev score."""
         varied, best = _varied(chosen, trial.params), -math.inf
 
         def report(record: Mapping[str, Any]) -> None:
@@ -137,7 +115,7 @@ def tune(
     history = _write_history(study, chosen, folder)
     while len(history) < trials:
         study.sampler = optuna.samplers.TPESampler(seed=chosen.training.seed + len(study.trials))
-        trial = study.ask()
+        trial = study.ask(distributions)
         try:  # an interrupted trial stays "running"
             study.tell(trial, run(trial))
         except (optuna.TrialPruned, Diverged):  # a loss that diverged is a result, not a failure
@@ -154,7 +132,7 @@ def _varied(chosen: Recipe, values: Mapping[str, Any]) -> Recipe:
 
 
 def _run_name(values: Mapping[str, Any]) -> str:
-    """The run folder for some values; the same for the same values, so that an interrupted trial resumes from its checkpoint."""
+    """The run folder for some values, always the same: an interrupted trial resumes from its checkpoint."""
     return "trial-" + hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
 
 
@@ -173,8 +151,7 @@ def _write_history(study: "optuna.Study", chosen: Recipe, folder: Path) -> list[
         if trial.state.name in states
     ]
     write_json(folder / "history.json", history)
-    finished = [trial for trial in history if trial["state"] == "finished"]
-    if finished:
+    if finished := [trial for trial in history if trial["state"] == "finished"]:
         best = max(finished, key=lambda trial: trial["value"])
         write_text(folder / "best.toml", _varied(chosen, best["values"]).to_toml())
     return history

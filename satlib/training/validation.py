@@ -22,11 +22,6 @@ from satlib.training.training_data import TrainingData
 STILL = 0.02  # total variation between the maps of consecutive words below which the map does not depend on the word
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a run's log.jsonl, one for each epoch."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def dev_score(record: Mapping[str, Any], select: str) -> float:
     """The dev score used for model selection by `training.select`, the higher the better; they disagree late (section 4.3)."""
     return -record["dev_nll"] if select == "nll" else record[f"dev_{select}"]
@@ -34,13 +29,13 @@ def dev_score(record: Mapping[str, Any], select: str) -> float:
 
 def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[str, Any]:
     """An epoch's line of the log: training means, and figures on dev of the averaged weights, all of them finite."""
-    p, captioner, config = state.progress, state.averaged, state.captioner.recipe.training
+    p, captioner = state.progress, state.averaged
     generated = generate(captioner, reader, data.dev, beam=1, progress=False)
     record = {
         "event": "epoch",
         "epoch": p.epoch + 1,
         **{f"train_{name}": mean for name, mean in p.means().items()},
-        "dev_nll": dev_nll(captioner, reader, data.dev_pairs, config.batch_size),
+        "dev_nll": dev_nll(captioner, reader, data.dev_pairs, captioner.recipe.training.batch_size),
         "dev_bleu4": quick_bleu(generated, data.dev),
         "dev_distinct": len({caption.text for caption in generated.values()}) / len(generated),
         "learning_rate": state.optimiser.param_groups[0]["lr"],
@@ -57,31 +52,31 @@ def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[st
 
 def describe(record: Mapping[str, Any], recipe: Recipe) -> str:
     """An epoch's record in a line, and a warning where the attention map does not depend on the word."""
-    trained, dev_reward = f"{record.get('train_nll', 0):.3f}", ""
+    trained, rewarded = f"{record.get('train_nll', 0):.3f}", ""
     if "dev_reward" in record:
-        trained, dev_reward = f"reward {record['train_reward']:.3f}", f"dev reward {record['dev_reward']:.3f}, "
+        trained, rewarded = f"reward {record['train_reward']:.3f}", f"dev reward {record['dev_reward']:.3f}, "
     line = (
-        f"epoch {record['epoch']}: train {trained}, {dev_reward}dev {record['dev_nll']:.3f} nats per word, "
+        f"epoch {record['epoch']}: train {trained}, {rewarded}dev {record['dev_nll']:.3f} nats per word, "
         f"dev BLEU-4 {record['dev_bleu4']:.1f} (greedy), {record['seconds']:.0f} s"
     )
-    if recipe.decoder.attention != "none" and record.get("train_movement", 1.0) < STILL:
-        line += (
-            "\nwarning: the attention map hardly depends on the word; try a smaller objective.doubly_stochastic, a larger "
-            "training.learning_rate, or more epochs"
-        )
-    return line
+    if recipe.decoder.attention == "none" or record.get("train_movement", 1.0) >= STILL:
+        return line
+    return (
+        f"{line}\nwarning: the attention map hardly depends on the word; try a smaller objective.doubly_stochastic, "
+        "a larger training.learning_rate, or more epochs"
+    )
 
 
-def remarks(log: Sequence[Mapping[str, Any]], select: str) -> list[str]:
-    """What a finished run's records say about what usually goes wrong; `select` is its `training.select`."""
-    best = [record for record in log if record["kept"]][-1]
-    lines = []
+def remarks(log: Path, select: str) -> list[str]:
+    """What a finished run's log.jsonl says about what usually goes wrong; `select` is its `training.select`."""
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    best, lines = [record for record in records if record["kept"]][-1], []
     if best.get("dev_distinct", 1.0) < 0.3:
         lines.append(
             f"only {best['dev_distinct']:.0%} of the dev captions differ: the decoder hardly uses the images; train longer, or "
             "lower objective.doubly_stochastic"
         )
-    if len(log) > 1 and log[-1]["dev_nll"] == min(record["dev_nll"] for record in log):
+    if len(records) > 1 and records[-1]["dev_nll"] == min(record["dev_nll"] for record in records):
         lines.append("the dev loss was still falling in the last epoch; raise training.epochs in a new run")
     if select == "bleu4" and best["dev_bleu4"] < 1:
         lines.append('dev BLEU-4 is too small to select epochs by; set training.select = "nll" in a new run')
