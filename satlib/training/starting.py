@@ -26,7 +26,7 @@ from satlib.recipe import OF_MODEL, Recipe
 from satlib.training.checkpoint import RunState, trained_part
 
 _SEEN = ("name", "view", "scale")  # what the annotation vectors are
-_SIZES = ("kind", "embedding", "hidden", "layers", "heads", "attention_hidden", "energy", "gate", "output_tanh")
+_SIZES = ("kind", "embedding", "hidden", "layers", "heads", "attention_hidden", "gate", "output_tanh")
 _OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word
 IMAGES = 64  # enough to measure a scale: the values of a single image already number tens of thousands
 
