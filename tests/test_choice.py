@@ -5,7 +5,7 @@ import tiny
 
 from satlib.evaluation import evaluate
 from satlib.model.captioner import Captioner
-from satlib.training.choice import choose_decoding
+from satlib.training.validation import choose_decoding
 
 
 def test_every_candidate_has_the_score_of_an_evaluation(tmp_path, monkeypatch):

@@ -39,12 +39,12 @@ class Progress(Struct):
     history: list[dict[str, Any]] = []  # one record per finished epoch
 
     def means(self) -> dict[str, float]:
-        """The means of the epoch so far: of the NLL per word, of rewards per sampled caption, else per caption."""
+        """Of the epoch so far: the NLL per word, rewards per sampled caption, all else per caption."""
         counts = {"nll": self.words, "reward": self.sampled, "baseline": self.sampled}
         return {name: total / counts.get(name, self.captions) for name, total in self.sums.items()}
 
     def so_far(self) -> str:
-        """The epoch's mean loss or reward up to now, for a progress bar."""
+        """The epoch's loss or reward up to now, for a progress bar."""
         means = self.means()
         return f"loss {means['nll']:.3f}/word" if "nll" in means else f"reward {means['reward']:.3f}"
 
@@ -67,7 +67,7 @@ class RunState:
     """Everything that changes while a run trains."""
 
     def __init__(self, captioner: Captioner, captions: str, low: torch.dtype) -> None:
-        """The state of a new run; `captions` is a hash, `low` the precision of matrix products."""
+        """Of a new run; `captions` is a hash, `low` the precision of matrix products."""
         recipe, device = captioner.recipe, captioner.device
         self.captioner, self.captions, self.low, self.progress = captioner, captions, low, Progress()
         modules = {"model": trained_part(captioner)}
@@ -96,11 +96,7 @@ class RunState:
         write_safetensors(folder / CHECKPOINT, tensors, header)
 
     def restore(self, header: Header, tensors: dict[str, Tensor], folder: Path) -> None:
-        """Take over a checkpoint's values.
-
-        Raises:
-            SatlibError: it is another run's, or a value is not finite.
-        """
+        """Take over a checkpoint's values, or raise a SatlibError: it is another run's, or a value is not finite."""
         other, advice = f"{folder} was begun with", "name another folder with --out"
         if header.captions != self.captions:
             raise SatlibError(f"{other} other captions or boxes; {advice}")
@@ -123,13 +119,13 @@ class RunState:
 
 
 def trained_part(captioner: Captioner) -> nn.Module:
-    """The module whose weights training changes: the whole captioner, or its decoder where the encoder is frozen."""
+    """What training changes: the whole captioner, or its decoder where the encoder is frozen."""
     return captioner if captioner.recipe.encoder.train else captioner.decoder
 
 
 @torch.no_grad()
 def update_average(averaged: Captioner, current: Captioner, decay: float) -> None:
-    """Averaged <- decay * averaged + (1 - decay) * current, for all weights that train; counters are copied."""
+    """Averaged <- decay averaged + (1 - decay) current, for all weights that train; counters are copied."""
     means, values = trained_part(averaged).state_dict(), trained_part(current).state_dict()
     for mean, value in zip(means.values(), values.values(), strict=True):
         if mean.is_floating_point():
@@ -159,13 +155,12 @@ def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> to
 
 
 def find(folder: Path) -> tuple[Header, dict[str, Tensor]] | None:
-    """The header and tensors of a run's checkpoint, None without one; files that a killed process left half written go."""
+    """The header and tensors of a run's checkpoint, None without one; what a killed process left half written goes."""
     for left_over in folder.glob(".*.partial"):
         left_over.unlink(missing_ok=True)
-    path = folder / CHECKPOINT
-    if not path.is_file():
+    if not (folder / CHECKPOINT).is_file():
         return None
-    return read_safetensors(path, Header, "that of a checkpoint", "name another folder with --out")
+    return read_safetensors(folder / CHECKPOINT, Header, "that of a checkpoint", "name another folder with --out")
 
 
 def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
@@ -187,13 +182,11 @@ def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, T
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder, created if needed: a second process would mix its files with those of the first.
 
-    The operating system releases the lock when its process ends. The lock's file stays: deleting it could let two processes in.
+    The system releases the lock when its process ends. The lock's file stays: deleting it could let two processes in.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / LOCK, timeout=0):
             yield
     except Timeout as error:
-        raise SatlibError(
-            f"{folder} is in use by another process; wait until it ends, or name another folder"
-        ) from error
+        raise SatlibError(f"{folder} is in use by another process; wait for it, or name another folder") from error

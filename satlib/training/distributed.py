@@ -126,11 +126,8 @@ def launched(device: torch.device) -> Iterator[torch.device]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:  # set by torchrun, like LOCAL_RANK
         yield device
         return
-    local = int(os.environ["LOCAL_RANK"])
-    if device.type == "mps" or (device.type == "cuda" and local >= torch.cuda.device_count()):
-        raise SatlibError(f"process {local + 1} of this machine has no GPU; add --device cpu or lower --nproc-per-node")
     if device.type == "cuda":
-        device = torch.device("cuda", local)
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     # Its functions have the group of the time of its import as a default. Imported later, by DistributedDataParallel, it would keep
     # the group and gloo's threads alive after this block, and a thread that outlives Python's clean-up may abort the process.

@@ -15,7 +15,6 @@ from torch import Tensor
 from satlib.data import features
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.features import ARRAY, FORMAT, MANIFEST, FeatureStore, Manifest, Pixels, Record, read_ahead, stamp
-from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
 from satlib.model.encoders import Encoder
 from satlib.training import distributed
@@ -32,7 +31,7 @@ def _manifest(data: CaptionSet, encoder: Encoder, view: str) -> Manifest:
 def open_store(
     root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example], command: str
 ) -> FeatureStore:
-    """The store for a caption set and an encoder, checked for `examples` by the first process (`FeatureStore.check`)."""
+    """The store for a caption set and an encoder, checked for `examples` by the first process."""
     store = FeatureStore(features.folder(root, data, encoder.name, view), command)
     distributed.current().from_first(lambda: store.check(_manifest(data, encoder, view), examples))
     return store
@@ -49,7 +48,7 @@ def extract(
 ) -> FeatureStore:
     """Compute the annotation vectors of a caption set, or those missing from an existing store, and open the store.
 
-    A stopped extraction resumes where it stopped, on any number of processes. view: of a photograph (`images.square`).
+    A stopped extraction resumes where it stopped, on any number of processes.
     """
     ranks, held = distributed.current(), ExitStack()
 
@@ -97,8 +96,6 @@ def _compute(
             for records, images in read_ahead(read, batches, threads=4):
                 if records:
                     vectors = encoder(images.to(encoder.mean.device, non_blocking=True)).to("cpu", torch.float16)
-                    if not torch.isfinite(vectors).all():
-                        raise SatlibError(f"{encoder.name} gives values beyond float16 near {next(iter(records))}")
                     for record, row in zip(records.values(), vectors.numpy(), strict=True):
                         array.seek(record.row * row.nbytes)
                         array.write(row.tobytes())

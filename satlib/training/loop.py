@@ -1,8 +1,8 @@
 """The training loop (section 4.3): same-length batches, early stopping on generated captions, a run as a folder.
 
-A run's folder holds `recipe.toml`, `vocabulary.json`, `log.jsonl` (one JSON object per epoch), `curves.png`, `model.safetensors`
-(the best captioner so far) and `checkpoint.safetensors` (everything that resuming needs). Each file is written atomically; on a
-CPU, a run that was stopped and resumed gives the same bits as one that was not. Several processes may share a run
+A run's folder holds `recipe.toml`, `vocabulary.json`, `log.jsonl` (a line per epoch), `curves.png`, `model.safetensors` (the best
+captioner so far) and `checkpoint.safetensors` (everything that resuming needs). Each file is written atomically; on a CPU, a run
+that was stopped and resumed gives the same bits as one that was not. Several processes may share a run
 (`satlib.training.distributed`): each computes its rows of every batch, and the first writes the files.
 """
 
@@ -87,10 +87,9 @@ class Trainer:
     ) -> None:
         """Build the model and its optimiser, and resume from the folder's checkpoint if there is one.
 
-        reader: of annotation vectors (a feature store) or, for an encoder that trains, of pixels. start: a trained model whose
-        weights a new run begins with. prepare: called with the fresh captioner, to change a part of it. entities: the boxes of
-        the training captions' phrases, for `objective.boxes`. save_seconds: age of the last checkpoint at which one is written
-        within an epoch.
+        reader: of annotation vectors or, for an encoder that trains, of pixels. start: a trained model whose weights a new run
+        begins with. prepare: called with the fresh captioner, to change a part of it. entities: boxes, for `objective.boxes`.
+        save_seconds: age of the last checkpoint at which one is written within an epoch.
         """
         self.reader, self.folder, self.device, self.save_seconds = reader, folder, device, save_seconds
         self.saved = time.monotonic()
@@ -108,9 +107,7 @@ class Trainer:
         self.state = RunState(captioner, self.data.hash, precision(recipe.training.precision, device))
         self._begin(start)
         loss = losses.create(self.state, self.data)
-        self.loss = self.ranks.parallel(
-            loss, self.state.learning, partly=recipe.encoder.train
-        )  # its head may be unused
+        self.loss = self.ranks.parallel(loss, self.state.learning, partly=recipe.encoder.train)  # the head is unused
 
     def _begin(self, start: Path | None) -> None:
         """Resume from the folder's checkpoint, or write the first files of a new run."""
@@ -198,7 +195,7 @@ class Trainer:
                     raise Interrupted(f"stopped after batch {p.batch} of {name}; the same command resumes it")
 
     def update(self, batch: Batch, annotations: Tensor) -> None:
-        """One batch: loss, gradient, clipping, a step of the optimiser and of the moving average, counts."""
+        """One batch: loss, gradient, clipping, a step of the optimiser and of the moving average, sums for the log."""
         config, state, p = self.recipe.training, self.state, self.state.progress
         step, steps = p.epoch * self.steps + p.batch, config.epochs * self.steps
         if self.ranks.size > 1:  # a single process continues its own stream
@@ -224,20 +221,14 @@ class Trainer:
         if config.average and state.scaler.get_scale() >= scale:
             # A smaller decay in the first batches: the average would otherwise keep the random initial weights.
             update_average(state.averaged, state.captioner, min(config.average, (1 + step) / (10 + step)))
-        captions = result.captions * (batch.weight > 0)  # a share without a row of its own counts nothing
-        own = {name: value.item() * captions for name, value in result.means.items()}
-        own |= {
-            "words": result.words * (batch.weight > 0),
-            "captions": captions,
-            "sampled": captions * ("reward" in own),
-        }
+        sums = {name: value.item() * result.captions for name, value in result.means.items()}
+        counts = {"words": result.words, "captions": result.captions, "sampled": result.captions * ("reward" in sums)}
+        own = sums | counts if batch.weight else {}  # a share without a row of its own counts nothing
         total: Counter[str] = Counter()
-        for share in [own] if self.ranks.size == 1 else self.ranks.gather(own):
+        for share in self.ranks.gather(own) if self.ranks.size > 1 else [own]:
             total.update(share)
         p.batch += 1
-        p.words += total.pop("words")
-        p.captions += total.pop("captions")
-        p.sampled += total.pop("sampled")
+        p.words, p.captions, p.sampled = (getattr(p, name) + int(total.pop(name)) for name in counts)
         for name, value in total.items():
             p.sums[name] = p.sums.get(name, 0.0) + value
 

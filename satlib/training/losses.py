@@ -1,4 +1,4 @@
-"""What a run minimises: equation 14 for the captions of a batch, or minus the reward of captions that the model samples."""
+"""What a run minimises: equation 14 for a batch of captions, or minus the reward of captions that the model samples."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -40,10 +40,9 @@ def likelihood(state: RunState, terms: Sequence[Term], batch: Batch, annotations
 
 
 def expected_reward(state: RunState, reward: Consensus, batch: Batch, annotations: Tensor, done: float) -> BatchLoss:
-    """Minus the expected reward of captions that the model samples for a batch of images."""
+    """Minus the expected reward of captions that the model samples for a batch of images, as it will generate: without dropout."""
     captioner, recipe = state.captioner, state.captioner.recipe
     hard = recipe.decoder.attention == "hard"
-    # Rewarded as it will generate: without dropout.
     with captioner.evaluating(), captioner.looking("sample" if hard else None):
         a = captioner.annotations(annotations)
         return reward_loss(
@@ -58,12 +57,9 @@ def expected_reward(state: RunState, reward: Consensus, batch: Batch, annotation
 
 
 def random_views(images: Tensor, smallest: float = 0.7) -> Tensor:
-    """A random part of each image, enlarged to its size, and mirrored every other time: (B, 3, H, W) -> the same, float32.
-
-    A part has the image's proportions and at least `smallest` of its area.
-    """
+    """A random part of each image, at least `smallest` of its area, enlarged, every other one mirrored: (B, 3, H, W), float32."""
     side = torch.empty(len(images)).uniform_(smallest, 1).sqrt()
-    # From the part's coordinates, -1..1, to the image's: x' = +-side x + centre, y' = side y + centre; it does not leave the image.
+    # From the part's coordinates, -1..1, to the image's: x' = +-side x + centre, y' = side y + centre.
     affine = torch.zeros(len(images), 2, 3)
     affine[:, 0, 0] = side * (torch.randint(2, (len(images),)) * 2 - 1)
     affine[:, 1, 1] = side
@@ -75,7 +71,7 @@ def random_views(images: Tensor, smallest: float = 0.7) -> Tensor:
 def drop_annotations(a: Tensor, config: TrainingConfig) -> tuple[Tensor, Tensor | None]:
     """Leave out some places and dimensions of a batch's annotation vectors, against overfitting.
 
-    a (B, L, D) -> those of the places that are left, in their order (B, L', D), and the places (L',); None if all are.
+    a (B, L, D) -> those of the places that are left (B, L', D), and these places in order (L',); None if all are.
     """
     kept = None
     if config.drop_places:

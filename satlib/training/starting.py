@@ -32,7 +32,7 @@ IMAGES = 64  # enough to measure a scale: the values of a single image already n
 
 
 def with_scale(chosen: Recipe, encoder: Encoder, reader: Reader, image_ids: Sequence[str]) -> Recipe:
-    """The recipe with `encoder.scale` measured on some images if it is 0; two digits, so that rounding does not change it."""
+    """The recipe with `encoder.scale` measured if it is 0, to two digits, so that rounding does not change it."""
     if chosen.encoder.scale:
         return chosen
     scale = float(f"{1 / root_mean_square(encoder, reader, image_ids):.2g}")
@@ -41,7 +41,7 @@ def with_scale(chosen: Recipe, encoder: Encoder, reader: Reader, image_ids: Sequ
 
 @torch.inference_mode()
 def root_mean_square(encoder: Encoder, reader: Reader, image_ids: Sequence[str]) -> float:
-    """The root mean square of the values in the annotation vectors of the first `IMAGES` images."""
+    """The root mean square of the annotation vectors' values, of the first `IMAGES` images."""
     squares, count = 0.0, 0
     for start in range(0, min(IMAGES, len(image_ids)), 8):
         batch = reader.read(image_ids[start : min(start + 8, IMAGES)])
@@ -51,10 +51,7 @@ def root_mean_square(encoder: Encoder, reader: Reader, image_ids: Sequence[str])
 
 
 def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
-    """A recipe with the encoder and the decoder's sizes of the model that a run begins with; a line says what that changes.
-
-    changes: "section.key=value", as given to `recipe.load`: these stay as they are.
-    """
+    """A recipe with the encoder and the decoder's sizes of the model that a run begins with, but for `changes` (`recipe.load`)."""
     header = captioner.read_file(start)[1]
     model, values = recipe.from_dict(header.recipe).to_dict(), chosen.to_dict()
     keys = {"encoder": _SEEN, "decoder": _SIZES}
@@ -99,7 +96,6 @@ def _weights(trained: Captioner, fresh: Captioner) -> dict[str, Any]:
     known = [i for i, word in enumerate(words) if word in trained.vocabulary]
     theirs = [trained.vocabulary.number(words[i]) for i in known]
     for name, own in trained_part(fresh).state_dict().items():
-        per_word = name in weights and name.removeprefix("decoder.") in _OF_WORDS
-        if per_word and weights[name].shape[1:] == own.shape[1:]:
+        if name in weights and name.removeprefix("decoder.") in _OF_WORDS:
             weights[name] = own.clone().index_copy_(0, torch.tensor(known, device=own.device), weights[name][theirs])
     return weights

@@ -16,7 +16,7 @@ from satlib.errors import SatlibError
 from satlib.model.decoder import Output
 from satlib.recipe import Recipe
 
-# Adds to the loss of a batch, by the places that are not left out (None: all) and the decoder's output; also gives means to log.
+# Adds to the loss of a batch, by the places that are left (None: all) and the decoder's output, and gives means to log.
 Term = Callable[[Batch, Tensor | None, Output], tuple[Tensor, dict[str, Tensor]]]
 
 

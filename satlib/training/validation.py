@@ -1,4 +1,4 @@
-"""What an epoch is judged by on dev: generated captions, and the likelihood of the true ones."""
+"""What is judged on dev: an epoch, by generated captions and the likelihood of the true ones; and how captions are generated best."""
 
 import json
 import math
@@ -10,9 +10,12 @@ from typing import Any
 import torch
 
 from satlib.data.batches import Pair, SameLengthBatches
+from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Reader, read_ahead
 from satlib.errors import Diverged
-from satlib.evaluation.evaluate import BATCH, generate, quick_bleu
+from satlib.evaluation import metrics
+from satlib.evaluation.evaluate import BATCH, generate, images_of, quick_bleu
+from satlib.files.progress import say
 from satlib.model.captioner import Captioner
 from satlib.model.objective import negative_log_likelihood
 from satlib.recipe import Recipe
@@ -20,10 +23,11 @@ from satlib.training.checkpoint import RunState
 from satlib.training.training_data import TrainingData
 
 STILL = 0.02  # total variation between the maps of consecutive words below which the map does not depend on the word
+NORMALISATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5)
 
 
 def dev_score(record: Mapping[str, Any], select: str) -> float:
-    """The dev score used for model selection by `training.select`, the higher the better; they disagree late (section 4.3)."""
+    """The dev score that `training.select` names, the higher the better; they disagree late (section 4.3)."""
     return -record["dev_nll"] if select == "nll" else record[f"dev_{select}"]
 
 
@@ -103,3 +107,26 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
             total += negative_log_likelihood(output.logits, captions).sum().item()
             words += captions.numel()
     return total / words
+
+
+def choose_decoding(
+    captioner: Captioner,
+    data: CaptionSet,
+    reader: Reader,
+    beams: Sequence[int] = (1, 2, 3, 4, 5),
+    normalisations: Sequence[float] = NORMALISATIONS,
+) -> dict[tuple[int, float], float]:
+    """The dev CIDEr of each beam width and length normalisation, the best first; of equal ones, the smaller values.
+
+    Greedy decoding, a beam of 1, ranks no hypotheses: it is tried once, without length normalisation.
+    """
+    examples, scores = images_of(data, "dev"), {}
+    references = {example.image_id: example.references for example in examples}
+    for beam in beams:
+        for exponent in normalisations if beam > 1 else (0.0,):
+            captions = generate(captioner, reader, examples, beam, exponent, progress=False)
+            texts = {image_id: caption.text for image_id, caption in captions.items()}
+            columns, _ = metrics.measure(texts, references, meteor=False)
+            scores[beam, exponent] = sum(columns["CIDEr"]) / len(examples)
+            say(f"beam {beam}, length normalisation {exponent:g}: dev CIDEr {scores[beam, exponent]:.2f}")
+    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
