@@ -1,40 +1,42 @@
 """The captions of scenes: a small English grammar and its parser.
 
-A caption names two objects, each with size, colour, shape and texture, and their spatial relation:
+A caption names two objects, each with size, colour, shape and texture (if it is not plain), and their spatial relation:
 
     "A tiny striped red star floats above a large blue square."
     "Below a big yellow star with white dots there is a little green circle."
 
-If no texture is mentioned, the object is plain. `captions` writes such sentences, and `parse` reads exactly these: it replaces
-the noun phrases by placeholders ("X is above Y") and looks up the result among all sentences of the grammar. `phrases` also
-finds the noun phrases of sentences that a model got partly wrong, to compare their words' attention maps with the objects.
+`captions` writes such sentences, and `parse` reads exactly these: it replaces the noun phrases by placeholders ("X is above Y")
+and looks up the result among all sentences of the grammar. `phrases` also finds the noun phrases of sentences that a model got
+partly wrong, so that their words' attention maps can be compared with the objects.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 from numpy.random import RandomState
 
 from satlib.data.text import tokenise
 
-SHAPES = ("circle", "square", "triangle", "star")
-COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
-TEXTURES = ("plain", "striped", "dotted")
 SIZES = ("small", "big")
+COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
+SHAPES = ("circle", "square", "triangle", "star")
+TEXTURES = ("plain", "striped", "dotted")
 RELATIONS = ("above", "below", "left of", "right of")
+INVERSE = {"above": "below", "below": "above", "left of": "right of", "right of": "left of"}
 LONGEST = 18  # words in a caption
 OTHER_ORDER = 0.5  # share of the captions beginning with the relation that name the lower or right object first
 
-INVERSE = {"above": "below", "below": "above", "left of": "right of", "right of": "left of"}
-
-# The first synonym of each list is the most frequent.
-_SIZE_WORDS = {"small": ("small", "little", "tiny"), "big": ("big", "large", "huge")}
-_SHAPE_WORDS = {"circle": ("circle", "disc")}
-_BEFORE_NOUN = {"plain": ("plain",), "striped": ("striped",), "dotted": ("dotted", "spotted")}
-_AFTER_NOUN = {"striped": ("stripes",), "dotted": ("dots", "spots")}
+# The first synonym of each list is the most frequent; a value that is not here has one word, its own.
+_WORDS = {
+    "small": ("small", "little", "tiny"),
+    "big": ("big", "large", "huge"),
+    "circle": ("circle", "disc"),
+    "dotted": ("dotted", "spotted"),
+}
+_AFTER_WITH = {"striped": ("stripes",), "dotted": ("dots", "spots")}
 
 _RELATION = {
     "above": ("above", "over"),
@@ -58,7 +60,7 @@ _VERBS = {
 
 @dataclass(frozen=True)
 class Frame:
-    """A sentence template with placeholders for the first object X, the second object Y and their relation."""
+    """A sentence with placeholders for the first object X, the second object Y and their relation."""
 
     text: str
     weight: int
@@ -159,15 +161,14 @@ def captions(random: RandomState, meaning: Meaning) -> tuple[str, ...]:
 
 def _noun_phrase(random: RandomState, kind: Kind, simple: bool) -> str:
     """An object without its article: "small striped red star", "small red star with white stripes"."""
-    size = _synonym(random, _SIZE_WORDS[kind.size])
-    shape = _synonym(random, _SHAPE_WORDS.get(kind.shape, (kind.shape,)))
+    size, shape = (_synonym(random, _words(value)) for value in (kind.size, kind.shape))
     mention, variant = random.random_sample(2)
     if kind.texture == "plain":
         return f"{size} {'plain ' if mention < 0.2 else ''}{kind.colour} {shape}"
     if not simple and mention < 0.25:
         white = "white " if variant < 0.4 else ""
-        return f"{size} {kind.colour} {shape} with {white}{_synonym(random, _AFTER_NOUN[kind.texture])}"
-    texture = _synonym(random, _BEFORE_NOUN[kind.texture])
+        return f"{size} {kind.colour} {shape} with {white}{_synonym(random, _AFTER_WITH[kind.texture])}"
+    texture = _synonym(random, _words(kind.texture))
     return f"{size} {texture} {kind.colour} {shape}" if variant < 0.7 else f"{size} {kind.colour} {texture} {shape}"
 
 
@@ -186,12 +187,18 @@ def _synonym(random: RandomState, words: Sequence[str]) -> str:
     return words[0] if random.random_sample() < 0.4 else pick(random, words)
 
 
+def _words(value: str) -> tuple[str, ...]:
+    return _WORDS.get(value, (value,))
+
+
 # Word -> (attribute, value), for the words up to the noun and for those after "with".
-_DESCRIBING = {colour: ("colour", colour) for colour in COLOURS}
-_DESCRIBING |= {word: ("size", size) for size in SIZES for word in _SIZE_WORDS[size]}
-_DESCRIBING |= {word: ("shape", shape) for shape in SHAPES for word in _SHAPE_WORDS.get(shape, (shape,))}
-_DESCRIBING |= {word: ("texture", texture) for texture in TEXTURES for word in _BEFORE_NOUN[texture]}
-_AFTER_WITH = {word: ("texture", texture) for texture, synonyms in _AFTER_NOUN.items() for word in synonyms}
+_DESCRIBING = {
+    word: (attribute, value)
+    for attribute, values in {"size": SIZES, "colour": COLOURS, "shape": SHAPES, "texture": TEXTURES}.items()
+    for value in values
+    for word in _words(value)
+}
+_DESCRIBING_AFTER_WITH = {word: ("texture", value) for value, words in _AFTER_WITH.items() for word in words}
 
 
 def phrases(words: Sequence[str]) -> list[Phrase]:
@@ -200,18 +207,17 @@ def phrases(words: Sequence[str]) -> list[Phrase]:
     noun_phrases = []
     at = 0
     while at < len(words):
-        start, attributes = at, {}
+        start, attributes, shaped = at, {}, False
         at += words[at] in ("a", "an", "the")
-        while at < len(words) and words[at] in _DESCRIBING:
+        while at < len(words) and words[at] in _DESCRIBING and not shaped:
             attributes[at] = _DESCRIBING[words[at]]
+            shaped = attributes[at][0] == "shape"
             at += 1
-            if attributes[at - 1][0] == "shape":
-                if words[at : at + 1] == ["with"]:
-                    tail = at + 1 + (words[at + 1 : at + 2] == ["white"])
-                    if tail < len(words) and words[tail] in _AFTER_WITH:
-                        attributes[tail] = _AFTER_WITH[words[tail]]
-                        at = tail + 1
-                break
+        if shaped and words[at : at + 1] == ["with"]:
+            end = at + 1 + (words[at + 1 : at + 2] == ["white"])
+            if end < len(words) and words[end] in _DESCRIBING_AFTER_WITH:
+                attributes[end] = _DESCRIBING_AFTER_WITH[words[end]]
+                at = end + 1
         if attributes:
             noun_phrases.append(Phrase(start, at, attributes))
         else:
@@ -226,8 +232,7 @@ def parse(text: str | Sequence[str]) -> Meaning | None:
     if len(noun_phrases) != 2:
         return None
     x, y = noun_phrases
-    rest = (*words[: x.start], "X", *words[x.stop : y.start], "Y", *words[y.stop :])
-    relation = _skeletons().get(rest)
+    relation = _skeletons().get((*words[: x.start], "x", *words[x.stop : y.start], "y", *words[y.stop :]))
     if relation is None or x.kind is None or y.kind is None:
         return None
     return Meaning.of(x.kind, relation, y.kind)
@@ -235,16 +240,10 @@ def parse(text: str | Sequence[str]) -> Meaning | None:
 
 @lru_cache
 def _skeletons() -> dict[tuple[str, ...], str]:
-    """The words of every sentence of the grammar, with X and Y for the objects -> the relation of X to Y."""
+    """The words of every sentence of the grammar, with x and y for the objects -> the relation of X to Y."""
     relations = {}
-    for frame in FRAMES:
-        for relation in RELATIONS:
-            slots = {"relation": _RELATION[relation], "to_it": _RELATION_TO_IT[relation], "verb": _VERBS[relation]}
-            texts = {frame.text}
-            for slot, synonyms in slots.items():
-                texts = {text.replace(f"{{{slot}}}", word) for text in texts for word in synonyms}
-            for text in texts:
-                words = tuple(word if word in "XY" else word.lower() for word in re.findall(r"\w+", text))
-                of_first = INVERSE[relation] if frame.of_second else relation
-                assert relations.setdefault(words, of_first) == of_first, text
+    for frame, relation in product(FRAMES, RELATIONS):
+        for words in product(_RELATION[relation], _RELATION_TO_IT[relation], _VERBS[relation]):
+            text = frame.text.format(**dict(zip(("relation", "to_it", "verb"), words, strict=True)))
+            relations[tuple(tokenise(text))] = INVERSE[relation] if frame.of_second else relation
     return relations
