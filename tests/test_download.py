@@ -34,8 +34,8 @@ def archive(mirrors, known):
 def test_a_set_is_downloaded_verified_unpacked_and_not_downloaded_again(mirror, tmp_path, monkeypatch, capsys):
     address, known = mirror
     monkeypatch.setitem(download.ARCHIVES, "tiny", (archive((f"{address}/nowhere", address), known),))
-    folder = download.fetch("tiny", tmp_path / "data", progress=False)
-    assert sorted(path.name for path in folder.glob("**/*.*")) == ["a.jpg", "b.jpg", "x.zip"]
+    download.fetch("tiny", tmp_path / "data", progress=False)
+    assert sorted(path.name for path in (tmp_path / "data").glob("**/*.*")) == ["a.jpg", "b.jpg", "x.zip"]
     monkeypatch.setattr(download, "obtain", None)
     download.fetch("tiny", tmp_path / "data", progress=False)
     assert "already present" in capsys.readouterr().out

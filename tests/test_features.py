@@ -80,7 +80,7 @@ def test_only_new_and_changed_images_are_computed(photographs, tmp_path, monkeyp
     Image.new("RGB", (20, 10), "white").save(photographs / "3.png")
     os.utime(photographs / "3.png", (1, 1))
     data = datasets.load(str(photographs))
-    with pytest.raises(SatlibError, match=r"lacks 2 images, or they have changed \(the first is 2.png\)"):
+    with pytest.raises(SatlibError, match=r"lacks 2 images, or they have changed \(one is 2.png\)"):
         make_open(tmp_path, data)
     seen = counting(monkeypatch)
     store = make(tmp_path / "store", data)
@@ -90,14 +90,14 @@ def test_only_new_and_changed_images_are_computed(photographs, tmp_path, monkeyp
 
 
 def make_open(folder, data, encoder="tiny", view="whole"):
-    store = FeatureStore(folder / "store", "satlib features mine")
+    store = FeatureStore(folder / "store")
     store.check(training_features._manifest(data, encoders.create(encoder), view), data.examples)
 
 
 def test_another_encoder_view_or_folder_is_refused(photographs, tmp_path, monkeypatch):
     monkeypatch.setitem(encoders._BUILDERS, "other", tiny.build)
     data = datasets.load(str(photographs))
-    with pytest.raises(SatlibError, match="does not exist; create it with: satlib features mine"):
+    with pytest.raises(SatlibError, match="does not exist; run satlib features"):
         make_open(tmp_path, data)
     make(tmp_path / "store", data)
     for change, word in (({"encoder": "other"}, "encoder"), ({"view": "crop"}, "view")):

@@ -200,4 +200,3 @@ def test_to_tensor():
     assert tensor.dtype == torch.uint8
     assert tensor.is_contiguous()
     assert tensor.tolist() == [[[0, 3, 6], [9, 12, 15]], [[1, 4, 7], [10, 13, 16]], [[2, 5, 8], [11, 14, 17]]]
-    assert to_tensor(square(Image.new("L", (300, 400), 9))).shape == (3, 224, 224)

@@ -1,4 +1,3 @@
-import json
 import re
 import string
 import unicodedata
@@ -157,11 +156,6 @@ def test_size_and_min_count_bound_the_vocabulary():
     assert Vocabulary.from_captions(captions, size=4).words[2:] == ("a", "b")
     assert Vocabulary.from_captions(captions, min_count=3).words[2:] == ("a",)
     assert len(Vocabulary.from_captions(captions, size=4)) == 4
-
-
-def test_saved_as_a_list_of_words(tmp_path):
-    Vocabulary.from_captions(["a dog’s ball", "über"]).save(tmp_path / "v.json")
-    assert json.loads((tmp_path / "v.json").read_text(encoding="utf-8")) == ["a", "ball", "dog's", "über"]
 
 
 def test_no_words_is_an_error():

@@ -99,9 +99,7 @@ def data(options: argparse.Namespace) -> int:
     if options.action == "fetch":
         download.fetch(options.name, root)
         return 0
-    report = check.check(options.name, root)
-    print(report)
-    return 0 if report.ok else 1
+    return 0 if check.check(options.name, root) else 1
 
 
 @command(RECIPE, SET, DATA, DEVICE, option("--batch-size", type=positive, default=32, help="images per batch"))
@@ -494,9 +492,7 @@ def _reader(
         return features.Pixels(captions, recipe.encoder.view)
     encoder = captioner.encoder if captioner else encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
     examples = [example for split in splits for example in captions.split(split)]
-    command = f"satlib features {recipe.name}, with the same --set and --data"
-    root = datasets.data_root(options.data)
-    return open_store(root, captions, encoder, recipe.encoder.view, examples, command)
+    return open_store(datasets.data_root(options.data), captions, encoder, recipe.encoder.view, examples)
 
 
 def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":

@@ -1,6 +1,5 @@
 """Caption sets: images with their captions and splits (section 5.2). Every source loads into the same small object, `CaptionSet`."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,9 +13,9 @@ from satlib.errors import SatlibError
 
 MAX_REFERENCES = 5
 SPLITS = ("train", "dev", "test")
-# Split names of other tools. Karpathy's restval is the part of COCO's val2014 that he adds to training.
-SPLIT_NAMES = dict(zip(SPLITS, SPLITS, strict=True)) | {"restval": "train"}
-SPLIT_NAMES |= dict.fromkeys(("val", "valid", "validation"), "dev")
+# Names of splits elsewhere -> ours. Karpathy's restval is the part of COCO's val2014 that he adds to training.
+SPLIT_NAMES = {split: split for split in SPLITS} | dict.fromkeys(("val", "valid", "validation"), "dev")
+SPLIT_NAMES["restval"] = "train"
 
 
 @dataclass(frozen=True)
@@ -87,17 +86,9 @@ def split_name(name: str, where: str) -> str:
 
 
 def require_files(paths: Iterable[Path], layout: str) -> None:
-    """Require that all paths exist, or raise a SatlibError that lists the missing ones and the expected layout."""
+    """Refuse a data set without some of its files or folders, with the layout that is expected."""
     if missing := [str(path) for path in paths if not path.exists()]:
         raise SatlibError(f"missing: {', '.join(missing)}; expected layout: {layout}")
-
-
-def absent(examples: Iterable[Example]) -> list[Example]:
-    """The examples whose image file is missing. Lists each folder once and opens no file."""
-    with_file = [(example, example.path) for example in examples if example.path]
-    folders = {path.parent for _, path in with_file}
-    files = {folder: set(os.listdir(folder)) if folder.is_dir() else set() for folder in folders}
-    return [example for example, path in with_file if path.name not in files[path.parent]]
 
 
 def assemble(
@@ -105,25 +96,21 @@ def assemble(
     captions: Mapping[str, Sequence[str]],
     splits: Mapping[str, str],
     locate: Callable[[str], Path],
-    require_images: bool,
     home: Path,
-    called: str,
+    require_images: bool,
 ) -> CaptionSet:
-    """Make a caption set of captions and paths by image id; an image without a split is ignored. called: `load`'s argument.
+    """A caption set of images whose captions, splits and paths are given by image id; those without a split are left out.
 
     Raises:
-        SatlibError: an image of a split has no caption, no split has an image, or image files are missing.
+        SatlibError: no image has a split, one of a split has no caption, or image files are missing.
     """
     if not splits:
         raise SatlibError(f"{name} has no images with captions; data/README.md describes the expected layout")
     if uncaptioned := [image_id for image_id in splits if not captions.get(image_id)]:
-        raise SatlibError(f"{name}: {_few(uncaptioned)} in a split but without captions; add captions or remove them")
+        raise SatlibError(f"{name}: {_few(uncaptioned)} in a split, but without captions")
     examples = examples_of(captions, splits, locate)
-    if require_images and (missing := absent(examples)):
-        raise SatlibError(
-            f"{name}: {_few([example.image_id for example in missing])} listed but missing from {home}; "
-            f"add the files, or list all missing images with: satlib data check {called}"
-        )
+    if require_images and (missing := [e.image_id for e in examples if not (e.path and e.path.is_file())]):
+        raise SatlibError(f"{name}: {_few(missing)} missing from {home}; satlib data check lists all of them")
     return CaptionSet(name, examples, home=home.resolve())
 
 

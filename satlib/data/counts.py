@@ -1,4 +1,4 @@
-"""Word counts and caption lengths of a caption set, for statistics without the captions themselves.
+"""Word counts and caption lengths, for statistics without the captions themselves.
 
 Counts can be distributed where captions cannot: satlib includes those of Flickr8k. The file is a table with one column per
 split and rows such as "images", "length 7" and "word dog"; its numbers are those of `count(load("flickr8k"))`.
@@ -12,7 +12,7 @@ from satlib.data.caption_set import SPLITS, CaptionSet
 from satlib.data.text import tokenise
 from satlib.files.reading import read_lines
 
-FLICKR8K = Path(__file__).parent / "flickr8k-counts.tsv"
+FLICKR8K = Path(__file__).with_name("flickr8k-counts.tsv")
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Counts:
 
 
 def count(data: CaptionSet) -> dict[str, Counts]:
-    """Count every split of a set, with satlib's tokeniser."""
+    """The counts of every split of a set, with satlib's tokeniser."""
     counts = {}
     for split in SPLITS:
         examples = data.split(split)
@@ -35,10 +35,10 @@ def count(data: CaptionSet) -> dict[str, Counts]:
     return counts
 
 
-def read(path: Path = FLICKR8K) -> dict[str, Counts]:
-    """Read such a table, by default the one of Flickr8k."""
+def read() -> dict[str, Counts]:
+    """The counts of Flickr8k."""
     counts = {split: Counts() for split in SPLITS}
-    for _, line in read_lines(path)[1:]:
+    for _, line in read_lines(FLICKR8K)[1:]:
         label, *numbers = line.split("\t")
         kind, _, name = label.partition(" ")
         for split, number in zip(SPLITS, map(int, numbers), strict=True):

@@ -3,18 +3,11 @@
 import os
 from pathlib import Path
 
-from satlib.data import coco, flickr, folder, hub, karpathy, scenes
+from satlib.data import coco, flickr8k, folder, hub, karpathy, scenes
 from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example  # noqa: F401 - what goes with `load`
 from satlib.errors import SatlibError
 
 NAMES = ("flickr8k", "flickr30k", "coco", "scenes")
-# What tells the official layouts, under any name.
-_OFFICIAL = {
-    "annotations/captions_train201[47].json": coco.load,
-    "dataset_coco.json": coco.load,
-    "Flickr8k_text": flickr.load_8k,
-    "dataset_flickr30k.json": flickr.load_30k,
-}
 YOUR_FOLDER = "FOLDER"  # stands in the recipe own-folder for what only its user knows
 
 
@@ -33,16 +26,16 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
     Raises:
         SatlibError: the set is unknown, files or images are missing, a line is malformed, or captions are empty or not UTF-8.
     """
-    data = _load(name, data_root() if root is None else root, require_images, train_images)
-    return data.shortened(train_images)
-
-
-def _load(name: str, root: Path, require_images: bool, train_images: int) -> CaptionSet:
     if name == "scenes":
         return scenes.load(train=train_images) if train_images else scenes.load()
-    if name in NAMES:
-        load_official = {"flickr8k": flickr.load_8k, "flickr30k": flickr.load_30k, "coco": coco.load}[name]
-        return load_official(root / name, require_images)
+    return _load(name, data_root() if root is None else root, require_images).shortened(train_images)
+
+
+def _load(name: str, root: Path, require_images: bool) -> CaptionSet:
+    if name == "flickr8k":
+        return flickr8k.load(root / name, require_images)
+    if name in ("flickr30k", "coco"):
+        return karpathy.load(root / name / f"dataset_{name}.json", root, require_images)
     if name.startswith(hub.ON_THE_HUB):
         return hub.load(name)
     for path in (Path(name).expanduser(), root / name):
@@ -53,9 +46,10 @@ def _load(name: str, root: Path, require_images: bool, train_images: int) -> Cap
         if path.suffix == ".parquet" and path.is_file():
             return hub.load(str(path))
         if path.is_dir():
-            for mark, load_official in _OFFICIAL.items():
-                if any(path.glob(mark)):
-                    return load_official(path, require_images)
+            if (path / "Flickr8k_text").is_dir():
+                return flickr8k.load(path, require_images)
+            for file in path.glob("dataset_*.json"):
+                return karpathy.load(file, root, require_images)
             if not any((path / table).exists() for table in folder.READERS) and any(path.rglob("*.parquet")):
                 return hub.load(str(path))
             return folder.load(path, require_images)

@@ -46,9 +46,6 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
                 "Flicker8k_Dataset/*.jpg", 8_091, "Flicker8k_Dataset/*"),
     ),
     "coco": (
-        Archive("annotations/annotations_trainval2014.zip", (_S3, _COCO),
-                "sha256:031296bbc80c45a1d1f76bf9a90ead27e94e99ec629208449507a4917a3bf009",
-                "annotations/captions_*2014.json", 2, "annotations/captions_*.json"),
         Archive("caption_datasets.zip", (_KARPATHY, _MIRROR),
                 "sha256:4cfd70132527b80933105e5829dc9034eaab9573482e2e680abbab6130244817",
                 "dataset_coco.json", 1, "dataset_coco.json"),
@@ -61,21 +58,21 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
 # fmt: on
 
 
-def fetch(name: str, root: Path, progress: bool = True) -> Path:
-    """Download a data set into its folder under the data root and return the folder; what is there is not downloaded again.
+def fetch(name: str, root: Path, progress: bool = True) -> None:
+    """Download a data set into its folder under the data root; what is there is not downloaded again.
 
     Raises:
         SatlibError: the data set cannot be downloaded automatically, or no mirror gives the expected file.
     """
+    folder = root / name
     if name == "flickr30k":
         raise SatlibError(
             "Flickr30k is available only to those who sign the form at http://shannon.cs.illinois.edu/DenotationGraph/ ; put "
-            f"its photographs into {root / name / 'flickr30k-images'}, results_20130124.token and dataset_flickr30k.json "
-            f"(from Karpathy's caption_datasets.zip) into {root / name}"
+            f"its photographs into {folder / 'flickr30k-images'}, and dataset_flickr30k.json into {folder} (from Karpathy's "
+            f"{_KARPATHY}/caption_datasets.zip)"
         )
     if name not in ARCHIVES:
         raise SatlibError(f"{name!r} cannot be downloaded; choose from {', '.join(ARCHIVES)} (scenes need no files)")
-    folder = root / name
     for archive in ARCHIVES[name]:
         if len(list(folder.glob(archive.gives))) >= archive.count:
             print(f"{folder / archive.gives}: already present")
@@ -86,19 +83,18 @@ def fetch(name: str, root: Path, progress: bool = True) -> Path:
             for member in progress_bar(members, unit="file", desc=path.stem, show=progress):
                 opened.extract(member, folder / archive.into)
         print(f"{path}: verified and unpacked; you may delete this archive")
-    return folder
 
 
 def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
     """The path of a verified archive in the folder, downloaded if it is not there."""
-    name, reasons = Path(archive.file).name, []
+    path, reasons = folder / Path(archive.file).name, []
     for mirror in archive.mirrors:
         try:
-            pooch.retrieve(f"{mirror}/{archive.file}", archive.known, name, folder, progressbar=progress)
-            return folder / name
+            pooch.retrieve(f"{mirror}/{archive.file}", archive.known, path.name, folder, progressbar=progress)
+            return path
         except (OSError, ValueError) as error:  # of the network or the disk; a wrong checksum
             reasons.append(f"{mirror}: {' '.join(str(error).split())[:200]}")
     raise SatlibError(
-        f"cannot download {name} ({'; '.join(reasons)}); try again later, or put a copy at {folder / name} (large files: "
-        f"curl -C - -o {folder / name} {archive.mirrors[0]}/{archive.file}, which resumes)"
+        f"cannot download {path.name} ({'; '.join(reasons)}); try again later, or put a copy at {path} (large files: "
+        f"curl -C - -o {path} {archive.mirrors[0]}/{archive.file}, which resumes)"
     )

@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -24,7 +23,6 @@ from satlib.data.images import WHOLE, Box, in_part
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 
-_CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _PHRASE = re.compile(r"\[/EN#(?P<entity>\d+)(?P<kinds>(?:/[^\s\[\]/]+)*)\s(?P<words>[^\[\]]*)\]")
 
 
@@ -39,16 +37,19 @@ class Phrase:
     boxes: tuple[Box, ...]  # as fractions of the part that was asked for, 0 to 1; empty if it has no box there
 
 
-# A phrase of a caption, its entity's id, and its kinds; or the text between phrases, with an empty id.
-Piece = tuple[str, str, tuple[str, ...]]
+class _Caption(NamedTuple):
+    """A caption by its letters, and its phrases: their first letter, the letter after the last, the entity and its kinds."""
+
+    letters: str
+    phrases: list[tuple[int, int, str, tuple[str, ...]]]
 
 
 class _Record(NamedTuple):
-    """A photograph: its size (width, height), each entity's boxes in pixels, and the lines of its captions."""
+    """A photograph: its size (width, height), each entity's boxes in pixels, and its captions."""
 
     size: tuple[int, int]
     boxes: dict[str, list[Box]]
-    lines: list[list[Piece]]
+    captions: list[_Caption]
 
 
 class Entities:
@@ -80,17 +81,22 @@ class Entities:
         not ("dog 's"). `seen` is the part of the photograph that the boxes are fractions of (`images.seen_part`).
         """
         record, letters = self._record(number(image_id)), _letters(words)
-        for pieces in record.lines:
-            if "".join(_letters(tokenise(text)) for text, *_ in pieces) == letters:
-                return _aligned(words, pieces, _seen(record, seen))
+        word_of = [index for index, word in enumerate(words) for _ in _letters([word])]  # of each letter
+        for caption in record.captions:
+            if caption.letters == letters:
+                return [
+                    Phrase(word_of[first], word_of[end - 1] + 1, entity, kinds, _boxes(record, entity, seen))
+                    for first, end, entity, kinds in caption.phrases
+                ]
         return []
 
     def _read(self, key: str) -> _Record:
         annotation, captions = self._root / "Annotations" / f"{key}.xml", self._root / "Sentences" / f"{key}.txt"
         if not (annotation.is_file() and captions.is_file()):
             raise SatlibError(f"{self.path} has no annotations of {key}; download Flickr30k Entities again")
+        lines = captions.read_text(encoding="utf-8-sig").split("\n")
         size, boxes = read_annotation(annotation.read_text(encoding="utf-8-sig"))
-        return _Record(size, boxes, _read_captions(captions.read_text(encoding="utf-8-sig")))
+        return _Record(size, boxes, [_read_caption(line) for line in lines if line.strip()])
 
 
 def number(image_id: str) -> str:
@@ -98,35 +104,19 @@ def number(image_id: str) -> str:
     return re.split(r"[_.]", PurePosixPath(image_id).name)[0]
 
 
-def _seen(record: _Record, seen: Box) -> dict[str, tuple[Box, ...]]:
-    """Each entity's boxes as fractions of a part of the photograph; those outside of it are left out."""
-    width, height = record.size
-    fractions = {}
-    for entity, boxes in record.boxes.items():
-        parts = (
-            in_part((left / width, top / height, right / width, bottom / height), seen)
-            for left, top, right, bottom in boxes
-        )
-        fractions[entity] = tuple(part for part in parts if part)
-    return fractions
-
-
 def _letters(words: Iterable[str]) -> str:
     """The letters and digits of words, which are the same however a caption was split and punctuated."""
     return "".join(filter(str.isalnum, "".join(words).lower()))
 
 
-def _aligned(words: Sequence[str], pieces: Sequence[Piece], boxes: dict[str, tuple[Box, ...]]) -> list[Phrase]:
-    """The phrases of a caption whose words have the same letters: each spans the words that its first and last letter are in."""
-    owner = [index for index, word in enumerate(words) for _ in _letters([word])]
-    ends = [0]
-    for text, *_ in pieces:
-        ends.append(ends[-1] + len(_letters(tokenise(text))))
-    return [
-        Phrase(owner[first], owner[last - 1] + 1, entity, kinds, boxes.get(entity, ()))
-        for (first, last), (_, entity, kinds) in zip(pairwise(ends), pieces, strict=True)
-        if entity and first < last  # a phrase of punctuation alone names nothing
-    ]
+def _boxes(record: _Record, entity: str, seen: Box) -> tuple[Box, ...]:
+    """An entity's boxes as fractions of a part of the photograph; those outside of it are left out."""
+    width, height = record.size
+    boxes = (
+        in_part((left / width, top / height, right / width, bottom / height), seen)
+        for left, top, right, bottom in record.boxes.get(entity, ())
+    )
+    return tuple(box for box in boxes if box)
 
 
 def read_annotation(text: str) -> tuple[tuple[int, int], dict[str, list[Box]]]:
@@ -135,21 +125,21 @@ def read_annotation(text: str) -> tuple[tuple[int, int], dict[str, list[Box]]]:
     root = ElementTree.fromstring(text)
     width, height = (int(root.findtext(f"size/{side}", "")) for side in ("width", "height"))
     for item in root.iterfind("object[bndbox]"):
-        left, top, right, bottom = (float(item.findtext(f"bndbox/{corner}", "")) for corner in _CORNERS)
+        corners = (float(item.findtext(f"bndbox/{corner}", "")) for corner in ("xmin", "ymin", "xmax", "ymax"))
+        left, top, right, bottom = corners
         for name in item.iterfind("name"):
             box = max(left, 0.0), max(top, 0.0), min(right, float(width)), min(bottom, float(height))
             boxes[(name.text or "").strip()].append(box)
     return (width, height), boxes
 
 
-def _read_captions(text: str) -> list[list[Piece]]:
-    """The captions of Sentences/NUMBER.txt, each as pieces that join to its text."""
-    lines = []
-    for line in filter(str.strip, text.split("\n")):
-        pieces, at = [], 0
-        for phrase in _PHRASE.finditer(line):
-            pieces.append((line[at : phrase.start()], "", ()))
-            pieces.append((phrase["words"], phrase["entity"], tuple(phrase["kinds"].split("/")[1:])))
-            at = phrase.end()
-        lines.append([*pieces, (line[at:], "", ())])
-    return lines
+def _read_caption(line: str) -> _Caption:
+    """A line of Sentences/NUMBER.txt. A phrase of punctuation alone names nothing and is left out."""
+    letters, phrases, at = "", [], 0
+    for phrase in _PHRASE.finditer(line):
+        first = letters + _letters(tokenise(line[at : phrase.start()]))
+        letters = first + _letters(tokenise(phrase["words"]))
+        if len(letters) > len(first):
+            phrases.append((len(first), len(letters), phrase["entity"], tuple(phrase["kinds"].split("/")[1:])))
+        at = phrase.end()
+    return _Caption(letters + _letters(tokenise(line[at:])), phrases)

@@ -2,7 +2,7 @@
 
 A feature store is a folder with two files. `annotations.f16` is an array with one row (L, D) of float16 per image.
 `manifest.json` records the encoder and the hash of its weights, the view of the photographs, their folder, and for each image
-its row and the size and modification time of its file, so `check` detects images that are new or have changed.
+its row and the size and modification time of its file, so that new and changed images are noticed.
 """
 
 import hashlib
@@ -23,7 +23,6 @@ from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.images import SIZE
 from satlib.errors import SatlibError
 from satlib.files.atomic import write_text
-from satlib.files.progress import progress_bar
 from satlib.files.reading import read_json
 
 FORMAT = "satlib features 4"  # change it whenever the result of `images.square` changes
@@ -56,6 +55,18 @@ class Manifest(msgspec.Struct):
         """Write the manifest of a store, with one line per image."""
         write_text(folder / MANIFEST, msgspec.json.encode(self).replace(b'],"', b'],\n"').decode())
 
+    def outdated(self, examples: Iterable[Example]) -> set[str]:
+        """The ids of the images whose vectors are not in the store, or whose files have changed since; opens no image."""
+        return {e.image_id for e in examples if self.images.get(e.image_id, ())[1:] != stamp(e)}
+
+
+def stamp(example: Example) -> tuple[int, int]:
+    """Size and modification time (ns) of an image's file; (0, 0) if it is drawn."""
+    if example.path is None:
+        return 0, 0
+    status = example.path.stat()
+    return status.st_size, status.st_mtime_ns
+
 
 def read_manifest(folder: Path, expected: Manifest | None = None) -> Manifest:
     """The manifest of a store, or a SatlibError if the vectors were computed with something else than expected."""
@@ -71,10 +82,9 @@ def read_manifest(folder: Path, expected: Manifest | None = None) -> Manifest:
 class FeatureStore:
     """The annotation vectors of a caption set's images; `grid` and `dim` are (h, w) and D of the encoder that made them."""
 
-    def __init__(self, folder: Path, command: str = "satlib features RECIPE") -> None:
-        """Open a store, or raise a SatlibError that names the `command` which makes it."""
+    def __init__(self, folder: Path) -> None:
         if not (folder / MANIFEST).is_file():
-            raise SatlibError(f"the feature store {folder} does not exist; create it with: {command}")
+            raise SatlibError(f"{folder} does not exist; run satlib features with the same recipe, --set and --data")
         self.folder = folder
         self.manifest = read_manifest(folder)
         self.grid, self.dim = self.manifest.grid, self.manifest.dim
@@ -83,7 +93,9 @@ class FeatureStore:
         try:
             self._array = np.memmap(folder / ARRAY, np.float16, "r", shape=shape) if rows else np.empty(shape)
         except (ValueError, OSError) as error:
-            raise SatlibError(f"{folder / ARRAY} is missing or cut off; delete {folder} and run: {command}") from error
+            raise SatlibError(
+                f"{folder / ARRAY} is missing or cut off; delete {folder} and compute it again"
+            ) from error
 
     def __len__(self) -> int:
         return len(self.manifest.images)
@@ -93,15 +105,15 @@ class FeatureStore:
         return torch.from_numpy(self._array[[self.manifest.images[image_id].row for image_id in image_ids]]).float()
 
     def check(self, expected: Manifest, examples: Sequence[Example]) -> None:
-        """Require the expected encoder, weights, view and image folder, and the examples as they are now; opens no image."""
+        """Refuse a store of another encoder, view or image folder than expected, or without the examples as they are now."""
         read_manifest(self.folder, expected)
         if self.manifest.home != expected.home:
             made = f"the feature store {self.folder} was made from {self.manifest.home}, not from {expected.home}"
             raise SatlibError(f"{made}; run satlib features again")
-        if outdated := [e.image_id for e in examples if not is_current(e, self.manifest)]:
+        if outdated := self.manifest.outdated(examples):
             raise SatlibError(
-                f"the feature store {self.folder} lacks {len(outdated):,} images, or they have changed (the first is "
-                f"{outdated[0]}); run satlib features again, which computes only these"
+                f"the feature store {self.folder} lacks {len(outdated):,} images, or they have changed (one is {min(outdated)}); "
+                "run satlib features again, which computes only these"
             )
 
 
@@ -113,20 +125,6 @@ def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> P
     return root / "features" / f"{name}-{encoder}-{view}".replace(":", "-").replace("/", "-")
 
 
-def stamp(example: Example) -> tuple[int, int]:
-    """Size and modification time (ns) of an image's file; (0, 0) if it is drawn."""
-    if example.path is None:
-        return 0, 0
-    status = example.path.stat()
-    return status.st_size, status.st_mtime_ns
-
-
-def is_current(example: Example, manifest: Manifest) -> bool:
-    """Whether a store has an image's vectors, and its file has not changed since they were computed."""
-    record = manifest.images.get(example.image_id)
-    return record is not None and stamp(example) == record[1:]
-
-
 class Reader(Protocol):
     """Reads tensors by image id: a `FeatureStore`, or `Pixels` if the encoder is trained."""
 
@@ -136,10 +134,9 @@ class Reader(Protocol):
 
 
 class Pixels:
-    """Images as the encoder's input, cached in memory up to `cache_bytes`."""
+    """Images as the encoder's input, kept in memory up to `cache_bytes`; `view`: what it sees of a photograph (`images.square`)."""
 
     def __init__(self, data: CaptionSet, view: str = "whole", cache_bytes: int = 4_000_000_000) -> None:
-        """`view` is the part of a photograph that the encoder sees (`images.square`)."""
         self._data, self._view = data, view
         self._cache: dict[str, Tensor] = {}
         self._room = cache_bytes // (3 * SIZE * SIZE)
@@ -147,13 +144,6 @@ class Pixels:
     def read(self, image_ids: Sequence[str]) -> Tensor:
         """The named images: (B, 3, 224, 224), uint8."""
         return torch.from_numpy(np.stack([self._one(image_id).numpy() for image_id in image_ids]))
-
-    def prepare(self, image_ids: Sequence[str], progress: bool = True) -> None:
-        """Draw the images of a drawn set in advance, as many as the cache can hold: drawing would slow down the first epoch."""
-        if self._data.draw is not None:
-            first = image_ids[: self._room]
-            for image_id in progress_bar(first, desc="drawing", unit="img", show=progress, leave=False):
-                self._one(image_id)
 
     def _one(self, image_id: str) -> Tensor:
         image = self._cache.get(image_id)

@@ -1,7 +1,7 @@
 """Your own folder: images and one file of captions.
 
 - captions.csv with the columns image, caption and, optionally, split (train, dev or test), with one caption per row.
-- captions.txt and Images/, as Kaggle has Flickr8k: lines IMAGE,CAPTION below such a heading.
+- captions.txt of the same form and Images/, as Kaggle has Flickr8k.
 - metadata.csv or metadata.jsonl, as Hugging Face's imagefolder has them: file_name, and a column with the caption. There may be
   one in each of the folders train, validation and test.
 - captions.json in COCO's form.
@@ -17,12 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from satlib.data import coco
 from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, assemble, clean, split_name
 from satlib.errors import SatlibError
-from satlib.files.reading import read_lines, read_text
+from satlib.files.reading import decode, read_lines, read_text
 
 KNOWN = (
     "captions.csv with the columns image,caption[,split]; Kaggle's captions.txt; Hugging Face's metadata.csv or metadata.jsonl; "
@@ -53,16 +51,7 @@ def save(data: CaptionSet, folder: Path) -> None:
 
 def load(place: Path, require_images: bool = True) -> CaptionSet:
     """The caption set in a folder, or in a JSON file in COCO's form, named after the folder or file."""
-    if place.is_file():
-        folder, tables = place.parent, [place]
-    else:
-        parts = [place, *(part for part in sorted(place.iterdir()) if part.name.lower() in SPLIT_NAMES)]
-        folder, tables = place, [part / name for part in parts for name in READERS if (part / name).is_file()]
-    if not tables:
-        raise SatlibError(f"{place} has no file of captions; expected: images and {KNOWN}")
-    if len({table.parent for table in tables}) < len(tables) or (len(tables) > 1 and tables[0].parent == folder):
-        names = " and ".join(str(table.relative_to(folder)) for table in tables)
-        raise SatlibError(f"{folder} has {names}, and only one can hold the captions; move the others elsewhere")
+    folder, tables = (place.parent, [place]) if place.is_file() else (place, _tables(place))
     rows, paths = [], {}
     for table in tables:
         own = list(READERS.get(table.name, _coco)(table))
@@ -74,7 +63,20 @@ def load(place: Path, require_images: bool = True) -> CaptionSet:
             rows.append(row._replace(image=image_id, split=row.split or part.name or None))
     captions, splits = gather(rows, place)
     name = place.resolve().stem if place.is_file() else place.resolve().name
-    return assemble(name, captions, splits, paths.__getitem__, require_images, folder, str(place))
+    return assemble(name, captions, splits, paths.__getitem__, folder, require_images)
+
+
+def _tables(folder: Path) -> list[Path]:
+    """The file of captions in a folder, or those in its folders train, validation and test."""
+    parts = [folder, *(part for part in sorted(folder.iterdir()) if part.name.lower() in SPLIT_NAMES)]
+    tables = [part / name for part in parts for name in READERS if (part / name).is_file()]
+    if not tables:
+        raise SatlibError(f"{folder} has no file of captions; expected: images and {KNOWN}")
+    places = [table.parent for table in tables]
+    if len(set(places)) < len(places) or (len(places) > 1 and folder in places):
+        names = " and ".join(str(table.relative_to(folder)) for table in tables)
+        raise SatlibError(f"{folder} has {names}, and only one can hold the captions; move the others elsewhere")
+    return tables
 
 
 def _photos(table: Path, rows: list[Row]) -> Path:
@@ -89,14 +91,12 @@ def gather(rows: list[Row], place: object) -> tuple[dict[str, list[str]], dict[s
     splits: dict[str, str | None] = {}
     for row in rows:
         texts = clean(row.captions)
-        if not row.image.strip(". ") or len(texts) < len(row.captions):
+        if not row.image.strip(". ") or not texts or len(texts) < len(row.captions):
             raise SatlibError(f"{row.where}: no image, or a caption without a word; complete the row or delete it")
         captions.setdefault(row.image, []).extend(texts)
         split = split_name(row.split, row.where) if row.split else None
         if splits.setdefault(row.image, split) != split:
-            raise SatlibError(
-                f"{row.where}: {row.image} is in split {split} here, {splits[row.image]} in an earlier row"
-            )
+            raise SatlibError(f"{row.where}: {row.image} is in split {split}, but in {splits[row.image]} above")
     undecided = [image_id for image_id, split in splits.items() if split is None]
     if undecided and len(undecided) < len(splits):
         raise SatlibError(f"{place}: {undecided[0]} has no split, but other images have one; fill in all or none")
@@ -131,69 +131,47 @@ def by_hash(image_id: str) -> str:
     return ("dev", "test")[tenth] if tenth < 2 else "train"
 
 
-def _table(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of a CSV file with their places; the first line must name the columns `needed`, in any case."""
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
-    columns = [name.strip().lower() for name in reader.fieldnames or []]
-    if not set(needed) <= set(columns):
-        found = ",".join(columns) or "nothing"
-        raise SatlibError(f"{path}: the first line must name {','.join(needed)}, with commas between; it is {found}")
-    reader.fieldnames = columns
+def _csv(path: Path) -> Iterator[Row]:
+    """The rows of a CSV file whose first line names the columns. A caption that comes last may have commas without quotes."""
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), restval="", strict=True)
+    columns = reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or []]
     try:
         for row in reader:
             where = f"{path}, line {reader.line_num}"
-            if None in row:
+            if None in row and columns[-1] != "caption":
                 raise SatlibError(f"{where}: too many columns; put double quotes around a caption that contains commas")
-            yield where, {name: value or "" for name, value in row.items()}
+            if None in row:
+                row["caption"] = ",".join([row["caption"], *row.pop(None)])
+            yield _row(row, where)
     except csv.Error as error:
         raise SatlibError(f"{path}, line {reader.line_num}: {error}; check the quotation marks") from error
 
 
-def _csv(path: Path) -> Iterator[Row]:
-    for where, row in _table(path, ("image", "caption")):
-        yield Row(where, row["image"], [row["caption"]], row.get("split"))
-
-
-def _kaggle(path: Path) -> Iterator[Row]:
-    """Kaggle's Flickr8k: in some copies a caption with commas has no quotes."""
-    (_, heading), *lines = read_lines(path) or [(1, "")]
-    if heading.lower().replace(" ", "") != "image,caption":
-        raise SatlibError(f"{path}: the first line must be image,caption, as in Kaggle's Flickr8k")
-    for number, line in lines:
-        image, _, caption = line.partition(",")
-        if len(caption) > 1 and caption[0] == caption[-1] == '"':
-            caption = caption[1:-1].replace('""', '"')
-        yield Row(f"{path}, line {number}", image, [caption])
-
-
-def _metadata_csv(path: Path) -> Iterator[Row]:
-    for where, row in _table(path, ("file_name",)):
-        yield Row(where, row["file_name"], text_of(row, where), row.get("split"))
-
-
-def _metadata_jsonl(path: Path) -> Iterator[Row]:
+def _jsonl(path: Path) -> Iterator[Row]:
     for number, line in read_lines(path):
         where = f"{path}, line {number}"
-        try:
-            row = msgspec.json.decode(line, type=dict[str, Any])
-            yield Row(where, row["file_name"], text_of(row, where), row.get("split"))
-        except (msgspec.DecodeError, KeyError) as error:
-            raise SatlibError(f"{where}: expected an object with file_name and text ({error})") from error
+        yield _row(decode(line, dict[str, Any], where, "a JSON object", "export the file again"), where)
 
 
-def text_of(row: Mapping[str, Any], where: str) -> list[str]:
-    """The captions in a row of Hugging Face's: columns caption..., else text..., else sentence..., else the only one of text."""
+def _row(row: Mapping[str, Any], where: str) -> Row:
+    image = row.get("image", row.get("file_name"))
+    if image is None:
+        raise SatlibError(f"{where}: no column is called image or file_name; the columns are {', '.join(row)}")
+    return Row(where, image, captions_of(row, where), row.get("split"))
+
+
+def captions_of(row: Mapping[str, Any], where: str) -> list[str]:
+    """The captions in a row: of the columns caption..., else text..., else sentence..., else of the only one with text."""
     texts = {
         name: value if isinstance(value, list) else [value]
         for name, value in row.items()
-        if name not in ("file_name", "filename", "split") and isinstance(value, str | list)
+        if name not in ("image", "file_name", "filename", "split") and isinstance(value, str | list)
     }
-    named = [[name for name in texts if name.lower().startswith(word)] for word in ("caption", "text", "sentence")]
-    columns = next((names for names in named if names), list(texts) if len(texts) == 1 else [])
-    captions = [text for name in columns for text in texts[name] if text != ""]
-    if not captions or not all(isinstance(text, str) for text in captions):
-        raise SatlibError(f"{where}: a column `text` must hold the caption; the columns are {', '.join(row)}")
-    return captions
+    named = ([name for name in texts if name.lower().startswith(word)] for word in ("caption", "text", "sentence"))
+    columns = next(filter(None, named), list(texts) if len(texts) == 1 else [])
+    if not columns:
+        raise SatlibError(f"{where}: a column `caption` must hold the caption; the columns are {', '.join(row)}")
+    return [text for name in columns for text in texts[name] if text != ""]
 
 
 def _coco(path: Path) -> Iterator[Row]:
@@ -205,8 +183,8 @@ def _coco(path: Path) -> Iterator[Row]:
 
 READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "captions.csv": _csv,
-    "captions.txt": _kaggle,
-    "metadata.csv": _metadata_csv,
-    "metadata.jsonl": _metadata_jsonl,
+    "captions.txt": _csv,
+    "metadata.csv": _csv,
+    "metadata.jsonl": _jsonl,
     "captions.json": _coco,
 }

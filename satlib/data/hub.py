@@ -1,20 +1,19 @@
 """Captioned photographs that Hugging Face's library `datasets` reads: parquet files in a folder, or a set on the Hub.
 
-A row has an image and captions, in columns as in `folder.text_of`. An image is called by the column file_name or filename, or by
-its path, if no two rows have the same; otherwise by the SHA-256 of its bytes, so that rows of one photograph come together.
-Needs the extra [hub].
+A row has an image and captions, in columns as in `folder.captions_of`. An image is called by the SHA-256 of its bytes, so that
+several rows of one photograph come together.
 """
 
 import hashlib
 import io
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from satlib.data import images
 from satlib.data.caption_set import CaptionSet, Example, examples_of
-from satlib.data.folder import Row, gather, text_of
+from satlib.data.folder import Row, captions_of, gather
 from satlib.errors import SatlibError
 
 ON_THE_HUB = "hf:"  # begins the name of a set on the Hub
@@ -38,37 +37,26 @@ def load(place: str) -> CaptionSet:
         tables = datasets.load_dataset("parquet", data_files=files) if files else datasets.load_dataset(name)
     except Exception as error:  # of the network, of the Hub, of pyarrow
         raise SatlibError(f"cannot read {place}: {' '.join(str(error).split())[:200]}") from error
-    rows, digests, places = [], [], []
+    rows, stored = [], {}
     for split, table in tables.items():
-        column = _image_column(table.features, place)
+        columns = [column for column, kind in table.features.items() if "bytes" in str(kind) or "Image" in str(kind)]
+        if not columns:
+            raise SatlibError(f"{place} has no column of images; it has {', '.join(table.features)}")
+        column = "image" if "image" in columns else columns[0]
         table = table.cast_column(column, datasets.Image(decode=False))
         for index, row in enumerate(table):
             where = f"{place}, {split}, row {index + 1}"
-            content = row.pop(column)
-            image = row.get("file_name") or row.get("filename") or content["path"] or ""
+            image_id = hashlib.sha256(_bytes(row.pop(column))).hexdigest()[:16]
+            stored[image_id] = table, index, column
             own_split = row.get("split") or (str(split) if len(tables) > 1 else None)
-            rows.append(Row(where, PurePath(image.strip()).as_posix() if image else "", text_of(row, where), own_split))
-            digests.append(hashlib.sha256(_bytes(content)).hexdigest()[:16])
-            places.append((table, index, column))
-    names = [row.image for row in rows]
-    if not all(names) or len(set(names)) < len(names):
-        rows = [row._replace(image=digest) for row, digest in zip(rows, digests, strict=True)]
-    captions, splits = gather(rows, place)
-    place_of = {row.image: where for row, where in zip(rows, places, strict=True)}
+            rows.append(Row(where, image_id, captions_of(row, where), own_split))
 
     def photo(example: Example) -> Image.Image:
-        table, index, column = place_of[example.image_id]
+        table, index, column = stored[example.image_id]
         return images.open_photo(io.BytesIO(_bytes(table[index][column])), f"{place}, {example.image_id}")
 
+    captions, splits = gather(rows, place)
     return CaptionSet(Path(name).stem, examples_of(captions, splits, lambda _: None), photo)
-
-
-def _image_column(features: dict[str, Any], place: str) -> str:
-    """The column of images; of several, the one called image."""
-    columns = [name for name, kind in features.items() if "bytes" in str(kind) or "Image" in str(kind)]
-    if not columns:
-        raise SatlibError(f"{place} has no column of images, as Hugging Face writes them; it has {', '.join(features)}")
-    return "image" if "image" in columns else columns[0]
 
 
 def _bytes(content: dict[str, Any]) -> bytes:

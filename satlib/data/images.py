@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from satlib.errors import SatlibError
@@ -18,9 +18,7 @@ with contextlib.suppress(ImportError):  # the extra "heic"
 
 SIZE = 224  # pixels, the side of the square input of an encoder
 _MARGIN = 256 / 224  # "crop" scales the shorter side to this multiple of the square before cropping
-_LONGEST = (
-    4  # if one side is longer than this multiple of the other, only the centre, which the crop keeps, is enlarged
-)
+_LONGEST = 4  # of a side longer than this multiple of the other, "crop" enlarges only the centre, which it keeps
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)  # all of a photograph, as fractions of its sides
 Given = Path | str | Image.Image | np.ndarray | Tensor  # a photograph, for `photo_of`
@@ -34,27 +32,20 @@ def photo_of(given: Given) -> Image.Image:
     if isinstance(given, Path | str):
         return open_photo(given)
     if isinstance(given, Image.Image):
-        return to_rgb(given)
-    axis = 0 if isinstance(given, Tensor) else 2  # of the colours
+        return given if given.mode == "RGB" and not given.info else to_rgb(given)
     if isinstance(given, Tensor):
         given = given.detach().cpu()
         given = given.float() if given.is_floating_point() else given
+        given = given.movedim(0, 2) if given.dim() == 3 else given
     pixels = np.asarray(given)
-    if pixels.ndim == 2:
-        pixels = np.expand_dims(pixels, axis)
-    if pixels.ndim != 3 or pixels.shape[axis] not in (1, 3) or not pixels.size:
-        raise SatlibError(
-            f"a photograph is an array (H, W, 3) or a tensor (3, H, W), not {pixels.shape}; give several as a list"
-        )
     if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
         pixels = np.rint(255 * pixels).astype(np.uint8)
-    if pixels.dtype != np.uint8:
+    if pixels.dtype != np.uint8 or pixels.shape[2:] not in ((), (1,), (3,)):
         raise SatlibError(
-            f"the pixels of a photograph are uint8, or floating-point numbers from 0 to 1; these are {pixels.dtype}, "
-            f"{pixels.min():g} to {pixels.max():g}"
+            "a photograph is an array (H, W, 3) or a tensor (3, H, W) of uint8, or of floating-point numbers from 0 to 1; this is "
+            f"{pixels.shape} of {pixels.dtype}, {pixels.min():g} to {pixels.max():g}; give several photographs as a list"
         )
-    pixels = np.moveaxis(pixels, axis, 2)
-    return Image.fromarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy())
+    return to_rgb(Image.fromarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels))
 
 
 def open_photo(file: Path | str | BinaryIO, name: str = "") -> Image.Image:
@@ -63,19 +54,16 @@ def open_photo(file: Path | str | BinaryIO, name: str = "") -> Image.Image:
     Raises:
         SatlibError: the file is missing, not an image, truncated or damaged, or much too large.
     """
-    name = name or str(file)
     try:
         with Image.open(file) as photo:
             return to_rgb(photo)
     except FileNotFoundError as error:
-        raise SatlibError(f"the image {name} does not exist; check the path") from error
-    except UnidentifiedImageError as error:
-        raise SatlibError(
-            f"{name} is not an image, or its format is not supported; convert it to JPEG or PNG (for HEIC photographs of "
-            "telephones, run: pip install 'satlib[heic]')"
-        ) from error
+        raise SatlibError(f"the image {file} does not exist; check the path") from error
     except Exception as error:  # Pillow's decoders raise many types of exceptions for damaged files
-        raise SatlibError(f"cannot read the image {name}: {' '.join(str(error).split())}; copy it again") from error
+        raise SatlibError(
+            f"cannot read the image {name or file}: {' '.join(str(error).split())}; convert it to JPEG or PNG (for HEIC "
+            "photographs of telephones, run: pip install 'satlib[heic]')"
+        ) from error
 
 
 def to_rgb(photo: Image.Image) -> Image.Image:
@@ -88,17 +76,15 @@ def to_rgb(photo: Image.Image) -> Image.Image:
     with contextlib.suppress(Exception):  # damaged EXIF has no usable orientation, but the pixels are intact
         photo = ImageOps.exif_transpose(photo)
     if photo.mode.startswith("I") or photo.mode == "F":
-        photo = _eight_bits(photo)
+        values = np.asarray(photo).astype(np.float64)
+        low, high = (0.0, 65535.0) if photo.mode.startswith("I;16") else (values.min(), values.max())
+        photo = Image.fromarray(np.rint((values - low) / max(high - low, 1e-12) * 255).astype(np.uint8))
     if photo.has_transparency_data:
         photo = photo.convert("RGBA")
         photo = Image.alpha_composite(Image.new("RGBA", photo.size, "white"), photo)
-    return photo if photo.mode == "RGB" else photo.convert("RGB")
-
-
-def _eight_bits(photo: Image.Image) -> Image.Image:
-    values = np.asarray(photo).astype(np.float64)
-    low, high = (0.0, 65535.0) if photo.mode.startswith("I;16") else (values.min(), values.max())
-    return Image.fromarray(np.rint((values - low) / max(high - low, 1e-12) * 255).astype(np.uint8))
+    photo = photo if photo.mode == "RGB" else photo.convert("RGB")
+    photo.info = {}  # EXIF and transparency are used up; by that, `photo_of` knows that nothing is left to convert
+    return photo
 
 
 def square(photo: Image.Image, view: str = "whole", size: int = SIZE) -> Image.Image:
@@ -112,10 +98,9 @@ def square(photo: Image.Image, view: str = "whole", size: int = SIZE) -> Image.I
         return photo
     if view == "whole":
         return photo.resize((size, size), Image.Resampling.HAMMING)
-    width, height = photo.size
-    short = min(width, height)
-    if max(width, height) > _LONGEST * short:
-        photo = centre(photo, min(width, _LONGEST * short), min(height, _LONGEST * short))
+    longest = _LONGEST * min(photo.size)
+    if max(photo.size) > longest:
+        photo = centre(photo, min(photo.width, longest), min(photo.height, longest))
     photo = photo.resize(with_shortest(photo.size, round(_MARGIN * size)), Image.Resampling.BILINEAR)
     return centre(photo, size, size)
 
@@ -163,5 +148,4 @@ def centre(photo: Image.Image, width: int, height: int) -> Image.Image:
 
 def to_tensor(photo: Image.Image) -> Tensor:
     """An RGB image -> uint8 (3, H, W); (3, 224, 224) after `square`."""
-    pixels = np.array(photo if photo.mode == "RGB" else to_rgb(photo))  # (H, W, 3), a writable copy for torch
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+    return torch.from_numpy(np.array(photo)).permute(2, 0, 1).contiguous()  # of a copy, which torch may write to

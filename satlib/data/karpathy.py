@@ -1,7 +1,9 @@
-"""Karpathy's dataset_flickr8k.json, dataset_flickr30k.json, dataset_coco.json (Karpathy and Fei-Fei, 2015).
+"""Karpathy's dataset_flickr8k.json, dataset_flickr30k.json and dataset_coco.json: captions and splits (Karpathy and Fei-Fei, 2015).
 
-Each is {"dataset": NAME, "images": [{"filename", "split", "sentences": [{"raw"}], "filepath" (COCO: val2014 or
-train2014)}]}. Most published results use these splits. `restval`, the rest of COCO's val2014, belongs to training.
+Most published results use these splits, and so do Flickr30k (1,014 images in dev and 1,000 in test) and COCO (5,000 and 5,000)
+here, whose official test captions are secret. `restval`, the rest of COCO's val2014, belongs to training.
+
+COCO's release of 2017 has the same photographs, divided differently and named by their numbers alone. Either will do.
 """
 
 from pathlib import Path
@@ -28,7 +30,7 @@ class Image(Struct):
     filename: Name
     split: str
     sentences: list[Sentence]
-    filepath: str = ""
+    filepath: str = ""  # of COCO, "train2014" or "val2014"
 
 
 class Karpathy(Struct):
@@ -38,23 +40,27 @@ class Karpathy(Struct):
 
 
 def load(path: Path, root: Path, require_images: bool = True) -> CaptionSet:
-    """The caption set of one of the JSON files, with images beside it or in the data set's folder under the data root."""
-    splits, captions = read(path)
-    name, first = path.stem.removeprefix("dataset_"), next(iter(splits), "")
-    candidates = [base / folder for base in (path.parent, root / name) for folder in FOLDERS]
-    photos = next((folder for folder in candidates if (folder / first).is_file()), path.parent)
-    return assemble(name, captions, splits, photos.joinpath, require_images, photos, str(path))
+    """The caption set of one of the JSON files, with images beside it or in the data set's folder under the data root.
 
-
-def read(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The splits and the captions by image id, which is the file name, preceded by its folder if the JSON gives one (COCO)."""
-    content = read_json(path, Karpathy, "one of Karpathy's dataset files", "download it again")
+    Image ids are file names; COCO's begin with their folder: "train2014/COCO_train2014_000000000009.jpg".
+    """
+    name = path.stem.removeprefix("dataset_")
+    if not path.is_file():
+        raise SatlibError(
+            f"missing: {path}; run satlib data fetch {name} (data/README.md says which file belongs where)"
+        )
     splits: dict[str, str] = {}
     captions: dict[str, list[str]] = {}
-    for image in content.images:
+    for image in read_json(path, Karpathy, "one of Karpathy's dataset files", "download it again").images:
         image_id = f"{image.filepath}/{image.filename}" if image.filepath else image.filename
-        if image_id in splits:
-            raise SatlibError(f"{path}: {image_id} is listed twice; download the file again")
         splits[image_id] = split_name(image.split, f"{path}, {image_id}")
         captions[image_id] = clean(sentence.raw for sentence in image.sentences)
-    return splits, captions
+    first = next(iter(splits), "")
+    candidates = [base / folder for base in (path.parent, root / name) for folder in FOLDERS]
+    photos = next((folder for folder in candidates if (folder / first).is_file()), path.parent)
+    renamed = {} if (photos / first).is_file() else {file.name: file for file in photos.glob("*2017/*.jpg")}
+
+    def locate(image_id: str) -> Path:
+        return renamed.get(image_id.rpartition("_")[2], photos / image_id)
+
+    return assemble(name, captions, splits, locate, photos, require_images)

@@ -3,12 +3,10 @@
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import regex
 
 from satlib.errors import SatlibError
-from satlib.files.atomic import write_json
 
 END, UNKNOWN = 0, 1
 PAD = -1  # no word: after the end mark, where captions of several lengths share a batch
@@ -125,7 +123,3 @@ class Vocabulary:
     def to_json(self) -> list[str]:
         """The words without the special words."""
         return list(self.words[len(SPECIALS) :])
-
-    def save(self, path: Path) -> None:
-        """Write the words as a JSON list in the order of their ids."""
-        write_json(path, self.to_json())

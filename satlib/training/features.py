@@ -28,11 +28,9 @@ def _manifest(data: CaptionSet, encoder: Encoder, view: str) -> Manifest:
     return Manifest(FORMAT, home, encoder.name, encoder.weights_hash, view, encoder.grid, encoder.dim)
 
 
-def open_store(
-    root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example], command: str
-) -> FeatureStore:
+def open_store(root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example]) -> FeatureStore:
     """The store for a caption set and an encoder, checked for `examples` by the first process."""
-    store = FeatureStore(features.folder(root, data, encoder.name, view), command)
+    store = FeatureStore(features.folder(root, data, encoder.name, view))
     distributed.current().from_first(lambda: store.check(_manifest(data, encoder, view), examples))
     return store
 
@@ -58,8 +56,8 @@ def extract(
         if (folder / MANIFEST).is_file():
             old = features.read_manifest(folder, manifest)
             if old.home == manifest.home:
-                changed = {e.image_id for e in data.examples if not features.is_current(e, old)}
-                manifest.images = {name: record for name, record in old.images.items() if name not in changed}
+                outdated = old.outdated(data.examples)
+                manifest.images = {name: record for name, record in old.images.items() if name not in outdated}
         manifest.save(folder)
         (folder / ARRAY).touch()
         return manifest

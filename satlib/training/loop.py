@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from satlib.data.batches import Batch
 from satlib.data.caption_set import CaptionSet
 from satlib.data.entities import Entities
-from satlib.data.features import Pixels, Reader, read_ahead
+from satlib.data.features import Reader, read_ahead
 from satlib.errors import Diverged, Interrupted, SatlibError
 from satlib.evaluation import plots
-from satlib.files.atomic import write_text
+from satlib.files.atomic import write_json, write_text
 from satlib.files.progress import progress_bar, say
 from satlib.model.captioner import Captioner
 from satlib.model.device import precision
@@ -129,7 +129,7 @@ class Trainer:
             raise SatlibError('objective.maximise = "reward" improves a trained model: give one with --start')
         if self.ranks.first:
             write_text(self.folder / "recipe.toml", self.recipe.to_toml())
-            self.data.vocabulary.save(self.folder / "vocabulary.json")
+            write_json(self.folder / "vocabulary.json", self.data.vocabulary.to_json())
         self._save()  # from now on the folder is known as this run's, whenever the process is killed
 
     def _save(self) -> None:
@@ -141,8 +141,6 @@ class Trainer:
     def run(self, on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
         """Train to the end, by epochs or by patience."""
         with self._stops():
-            if isinstance(self.reader, Pixels) and not self.finished():
-                self.reader.prepare(self.data.train_ids, self.show)
             while not self.finished():
                 self._epoch()
                 self._end_epoch()
