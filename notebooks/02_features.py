@@ -615,7 +615,7 @@ my_guess_encoder = ...
 # %%
 SUN = {"alexnet": 10.81, "googlenet": 14.77, "vgg19": 15.48, "densenet201": 15.84, "resnet152": 16.48}
 print(f"{'':20}{'places':>10}{'D':>6}{'weights':>9}{'Sun et al., BLEU-4':>21}")
-for name in encoders.names():
+for name in encoders.NAMES:
     with torch.device("meta"):  # shapes without numbers: no memory, no time
         each = encoders.create(name, pretrained=False)
     size = sum(weights.numel() for weights in each.body.parameters()) / 1e6

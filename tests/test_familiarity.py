@@ -11,7 +11,7 @@ from satlib.data.datasets import CaptionSet, Example
 from satlib.data.text import Vocabulary
 from satlib.model import encoders, familiarity, shipped
 from satlib.model.captioner import Captioner
-from satlib.model.familiarity import REMARK, Familiarity
+from satlib.model.familiarity import Familiarity
 
 
 class Vectors:
@@ -92,14 +92,12 @@ def test_captions_say_so_and_a_file_without_it_says_nothing(tmp_path):
     photos = [tiny.draw(example) for example in tiny.data().examples[:3]]
     plain = made.caption(photos)
     assert [caption.unlike for caption in plain] == [None] * 3
-    assert {caption.remark for caption in plain} == {""}
     made.save(tmp_path / "old.safetensors")
     assert Captioner.load(tmp_path / "old.safetensors").familiarity is None
     every = Familiarity(torch.zeros(1, tiny.DIM, dtype=torch.int8), torch.ones(1), 0.5)  # spans nothing: all are unlike
     made.familiarity = every
     marked = made.caption(photos)
     assert [caption.unlike for caption in marked] == [True] * 3
-    assert {caption.remark for caption in marked} == {REMARK}
     assert [caption.words for caption in marked] == [caption.words for caption in plain]
     assert all(
         one.log_probability == pytest.approx(other.log_probability) for one, other in zip(marked, plain, strict=True)

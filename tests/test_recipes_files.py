@@ -28,7 +28,7 @@ def test_every_recipe_is_read_and_says_what_it_is():
     for name in recipe.names():
         loaded = recipe.load(name)
         assert loaded.name == name
-        known = {*encoders.names(), *(f"{recipe.OF_MODEL}{model}" for model in shipped.models())}
+        known = {*encoders.NAMES, *(f"{recipe.OF_MODEL}{model}" for model in shipped.models())}
         assert all(part.split("@")[0] in known for part in loaded.encoder.name.split("+")), name
         assert loaded.data.name in (*NAMES, "FOLDER"), name
         text = (importlib.resources.files("satlib.recipes") / f"{name}.toml").read_text(encoding="utf-8")

@@ -37,6 +37,7 @@ from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation.metrics import Cider, bleu_counts
 from satlib.model.attention import entropy, movement
+from satlib.model.decoder import select
 from satlib.model.objective import BatchLoss, doubly_stochastic_penalty, leave_one_out, log_probability
 from satlib.model.search import Rollout, rollout
 from satlib.model.transformer import AnyDecoder
@@ -118,7 +119,7 @@ def reward_loss(
     """
     rows = torch.arange(len(a), device=a.device).repeat_interleave(config.samples)
     annotations, state = decoder.project(a, expected), decoder.initial_state(a)
-    sampled = rollout(decoder, annotations.select(rows), state.select(rows), max_length, config.temperature)
+    sampled = rollout(decoder, select(annotations, rows), select(state, rows), max_length, config.temperature)
     rewards, within, greedy = reward(sampled), within_caption(sampled), None
     if config.baseline == "greedy":
         with torch.no_grad():

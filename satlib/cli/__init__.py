@@ -353,7 +353,8 @@ def caption(options: argparse.Namespace) -> int:
         results.append({"image": str(path), **files, "captions": [described]})
         if not options.json:
             drawn = ", ".join(filter(None, files.values()))
-            print(f"{path}: {caption.text}{caption.remark}  (log p {caption.log_probability:.1f}; {drawn})")
+            remark = " (unlike the images this model was trained on: expect mistakes)" if caption.unlike else ""
+            print(f"{path}: {caption.text}{remark}  (log p {caption.log_probability:.1f}; {drawn})")
     if options.json and results:
         _print_json(results)
     return 2 if not results else int(len(results) < len(options.photos))
@@ -452,7 +453,7 @@ def info(options: argparse.Namespace) -> None:
             "Java": java or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
             "data": str(data_root()),
             "recipes": ", ".join(recipes.names()),
-            "encoders": ", ".join(encoders.names()),
+            "encoders": ", ".join(encoders.NAMES),
             "models": ", ".join(shipped.models()),
         }
     if options.json:

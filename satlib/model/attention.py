@@ -41,24 +41,27 @@ class AttentionOutput(NamedTuple):
     place: Tensor | None = None
 
 
-class SoftAttention(nn.Module):
-    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expectation of the context vector."""
+class _Scored(nn.Module):
+    """Attention by an energy; `keys` gives those of annotation vectors a (B, L, D), once per image."""
 
     def __init__(self, energy: AdditiveEnergy) -> None:
         super().__init__()
         self.energy = energy
 
     def keys(self, a: Tensor) -> Tensor:
-        """The energy's keys for annotation vectors a (B, L, D), computed once per image."""
         return self.energy.keys(a)
 
+
+class SoftAttention(_Scored):
+    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expectation of the context vector."""
+
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
-        """Attend to a (B, L, D) in state h (B, n); `expected` has no effect, because z is always an expectation."""
+        """Attend to a (B, L, D) in state h (B, n)."""
         alpha = torch.softmax(self.energy(keys, h), dim=1)
         return AttentionOutput(_expectation(alpha, a), alpha)
 
 
-class HardAttention(nn.Module):
+class HardAttention(_Scored):
     """Stochastic attention (section 4.1): s_t ~ Multinoulli(alpha_t), and z_t = sum_i s_ti a_i is one annotation vector.
 
     In training a location is sampled; the loss provides the gradient of the samples (`objective.VariationalBound`). Outside
@@ -67,39 +70,36 @@ class HardAttention(nn.Module):
     """
 
     def __init__(self, energy: AdditiveEnergy, look: str = "expected") -> None:
-        super().__init__()
-        self.energy = energy
+        super().__init__(energy)
         self.look = look
-
-    def keys(self, a: Tensor) -> Tensor:
-        """The energy's keys for annotation vectors a (B, L, D), computed once per image."""
-        return self.energy.keys(a)
 
     def draw(self, alpha: Tensor) -> Tensor:
         """Sample s_t ~ Multinoulli(alpha_t) as an index: (B, L) -> (B,)."""
         return torch.multinomial(alpha.detach(), 1).squeeze(1)
 
-    def choose(self, alpha: Tensor) -> Tensor | None:
-        """The location s_t of each row as an index, (B, L) -> (B,); None if every z is to be an expectation."""
-        if self.training or self.look == "sample":
-            return self.draw(alpha)
-        return alpha.argmax(1) if self.look == "probable" else None
-
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
-        """Attend to a (B, L, D) in state h (B, n).
-
-        expected: (B,) bool, rows whose sample is replaced by its expectation (section 4.1, end); without effect where no
-        location is sampled or chosen.
-        """
+        """Attend to a (B, L, D) in state h (B, n); expected (B,): rows whose sample is replaced by its expectation (section 4.1, end)."""
         alpha = torch.softmax(self.energy(keys, h), dim=1)
-        place = self.choose(alpha)
-        if place is None:
+        if not self.training and self.look == "expected":
             return AttentionOutput(_expectation(alpha, a), alpha)
+        place = self.draw(alpha) if self.training or self.look == "sample" else alpha.argmax(1)
         z = _pick(a, place)
         if expected is not None:
             z = torch.where(expected.unsqueeze(1), _expectation(alpha, a), z)
             place = place.masked_fill(expected, -1)
         return AttentionOutput(z, alpha, place)
+
+
+class NoAttention(nn.Module):
+    """No attention: z_t is the mean annotation vector at every word. The baseline for the others."""
+
+    def keys(self, a: Tensor) -> Tensor:
+        """The mean annotation vector (B, 1, D), once per image."""
+        return a.mean(1, keepdim=True)
+
+    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
+        """The mean annotation vector; every location has weight 1 / L."""
+        return AttentionOutput(keys.squeeze(1), keys.new_full(a.shape[:2], 1 / a.shape[1]))
 
 
 def entropy(alphas: Tensor) -> Tensor:
@@ -126,18 +126,6 @@ def _expectation(weights: Tensor, a: Tensor) -> Tensor:
 def _pick(a: Tensor, place: Tensor) -> Tensor:
     """The annotation vector of one location in each row: (B, L, D), (B,) -> (B, D)."""
     return a[torch.arange(len(a), device=a.device), place]
-
-
-class NoAttention(nn.Module):
-    """No attention: z_t is the mean annotation vector at every word. The baseline for the others."""
-
-    def keys(self, a: Tensor) -> Tensor:
-        """The mean annotation vector (B, 1, D), once per image."""
-        return a.mean(1, keepdim=True)
-
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
-        """The mean annotation vector; every location has weight 1 / L."""
-        return AttentionOutput(keys.squeeze(1), keys.new_full(a.shape[:2], 1 / a.shape[1]))
 
 
 Attention = SoftAttention | HardAttention | NoAttention

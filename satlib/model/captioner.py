@@ -24,7 +24,7 @@ from satlib.model import encoders, search, shipped
 from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
 from satlib.model.encoders import Encoder
-from satlib.model.familiarity import REMARK, Familiarity, Stored
+from satlib.model.familiarity import Familiarity, Stored
 from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import OF_MODEL, Recipe, from_dict
@@ -52,11 +52,9 @@ class Header(Struct):
 
 @dataclass(frozen=True)
 class Caption:
-    """A caption of C - 1 words and the end mark, with its attention maps.
+    """A `Hypothesis` in words, with the maps alphas (C, h, w) on the encoder's grid.
 
-    words: without the end mark. log_probability: log p(y|a), natural logarithm, the end mark included. alphas: the map of each
-    word and of the end mark (C, h, w), which sums to 1. betas: the gate at each (C,). unlike: whether the image is unlike the
-    training images (`familiarity`); None if the model cannot tell.
+    unlike: whether the image is unlike the training images (`familiarity`); None if the model cannot tell.
     """
 
     words: list[str]
@@ -69,11 +67,6 @@ class Caption:
     def text(self) -> str:
         """The caption as one line, with spaces as its script uses them."""
         return written(self.words)
-
-    @property
-    def remark(self) -> str:
-        """What to print behind the caption: a warning if its image is unlike the training images, otherwise nothing."""
-        return REMARK if self.unlike else ""
 
 
 class Captioner(nn.Module):
@@ -153,17 +146,8 @@ class Captioner(nn.Module):
                 self.train()
 
     @torch.inference_mode()
-    def caption(
-        self,
-        photos: Sequence[images.Given],
-        beam: int | None = None,
-        length_normalisation: float | None = None,
-        max_length: int | None = None,
-    ) -> list[Caption]:
-        """Caption a list of paths, images, arrays (H, W, 3) or tensors (3, H, W) by beam search (1 is greedy), `CHUNK` at once.
-
-        Hypotheses are ranked by log p / length^length_normalisation. Arguments that are None take the recipe's values.
-        """
+    def caption(self, photos: Sequence[images.Given], beam: int | None = None) -> list[Caption]:
+        """Caption a list of paths, images, arrays (H, W, 3) or tensors (3, H, W) by a beam (1 is greedy; None: the recipe's)."""
         if isinstance(photos, Path | str | Image.Image):
             raise SatlibError("caption takes a list of photographs; put this one in brackets: caption([photo])")
         captions: list[Caption] = []
@@ -173,29 +157,26 @@ class Captioner(nn.Module):
                 pixels = torch.stack([images.to_tensor(images.square(photo, self.view)) for photo in chunk])
                 a = self.encoder(pixels.to(self.device))
                 unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)
-                hypotheses = self.hypotheses(a, beam, length_normalisation, max_length)
-                for (best, *_), unfamiliar in zip(hypotheses, unlike, strict=True):
+                for (best, *_), unfamiliar in zip(self.hypotheses(a, beam), unlike, strict=True):
                     captions.append(replace(self.read(best), unlike=unfamiliar))
         return captions
 
     @torch.inference_mode()
     def hypotheses(
-        self,
-        batch: Tensor,
-        beam: int | None = None,
-        length_normalisation: float | None = None,
-        max_length: int | None = None,
+        self, batch: Tensor, beam: int | None = None, length_normalisation: float | None = None
     ) -> list[list[Hypothesis]]:
-        """The hypotheses for each image of a batch, best first, from images (B, 3, 224, 224) or annotation vectors (B, L, D)."""
-        defaults = self.recipe.decoding
-        beam = defaults.beam if beam is None else beam
-        max_length = defaults.max_length if max_length is None else max_length
-        normalisation = defaults.length_normalisation if length_normalisation is None else length_normalisation
+        """The hypotheses for each image of a batch, best first, from images (B, 3, 224, 224) or annotation vectors (B, L, D).
+
+        Arguments that are None take the recipe's values.
+        """
+        decoding = self.recipe.decoding
+        beam = decoding.beam if beam is None else beam
+        normalisation = decoding.length_normalisation if length_normalisation is None else length_normalisation
         with self.evaluating():
             a = self.annotations(batch.to(self.device))
             if beam == 1:
-                return [[hypothesis] for hypothesis in search.greedy(self.decoder, a, max_length)]
-            return search.beam_search(self.decoder, a, beam, max_length, normalisation)
+                return [[hypothesis] for hypothesis in search.greedy(self.decoder, a, decoding.max_length)]
+            return search.beam_search(self.decoder, a, beam, decoding.max_length, normalisation)
 
     def read(self, hypothesis: Hypothesis) -> Caption:
         """A hypothesis as a caption: ids become words, and the maps get the encoder's grid (h, w)."""
@@ -239,10 +220,9 @@ class Captioner(nn.Module):
         captioner.own_attention = header.own_attention
         if header.familiarity:
             captioner.familiarity = Familiarity.restored(header.familiarity)
-        if in_file:
-            captioner.load_state_dict(weights)
-        else:
-            captioner.decoder.load_state_dict({name.removeprefix("decoder."): value for name, value in weights.items()})
+        if not in_file:
+            weights |= encoder.state_dict(prefix="encoder.")
+        captioner.load_state_dict(weights)
         return captioner.to(device).eval()
 
 

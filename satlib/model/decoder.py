@@ -27,24 +27,18 @@ class State(NamedTuple):
     h: Tensor
     c: Tensor
 
-    def select(self, rows: Tensor) -> "State":
-        """The states of some rows, in the given order."""
-        return State(self.h[rows], self.c[rows])
-
 
 class Annotations(NamedTuple):
-    """Annotation vectors a (B, L, D) with their keys, which `project` computes once per image (`attention`).
-
-    expected (B,) marks, for hard attention in training, the rows whose sample is replaced by its expectation.
-    """
+    """Annotation vectors a (B, L, D) with their keys, which `project` computes once per image, and `expected` (`HardAttention`)."""
 
     a: Tensor
     keys: Tensor
     expected: Tensor | None = None
 
-    def select(self, rows: Tensor) -> "Annotations":
-        """Those of some images, in the given order."""
-        return Annotations(self.a[rows], self.keys[rows], None if self.expected is None else self.expected[rows])
+
+def select(record: Any, rows: Tensor) -> Any:
+    """Some rows of a `State`, of `Annotations` or of a Transformer's cache, in the given order."""
+    return type(record)(*(None if tensor is None else tensor[rows] for tensor in record))
 
 
 class Step(NamedTuple):
@@ -58,7 +52,7 @@ class Step(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The next word's logits (B, K), and what led to them: the new state, weights alpha (B, L), gate beta (B,), place (`AttentionOutput`)."""
+    """The next word's logits (B, K), and what led to them: the new state and, as in `Step`, alpha, beta and place."""
 
     logits: Tensor
     state: Any
@@ -68,9 +62,9 @@ class Prediction(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A whole caption's: logits (B, C, K), alphas (B, C, L), betas (B, C).
+    """A whole caption's: logits (B, C, K), alphas (B, C, L), betas (B, C), places (B, C) or None.
 
-    places: (B, C), the sampled s_t, -1 where expected; None without samples. states: h_{t-1} of the LSTM (B, C, n), n = 0 for a Transformer.
+    states: h_{t-1} of the LSTM (B, C, n), n = 0 for a Transformer.
     """
 
     logits: Tensor
@@ -84,7 +78,7 @@ class Decoder(nn.Module):
     """Annotation vectors and words so far to the next word's distribution."""
 
     def __init__(self, config: DecoderConfig, annotation_dim: int, vocabulary_size: int) -> None:
-        """Make a decoder with fresh weights, for annotation vectors of D numbers and K words, special words included."""
+        """Fresh weights, for annotation vectors of D numbers and K words, special words included."""
         super().__init__()
         m, n, D, K = config.embedding, config.hidden, annotation_dim, vocabulary_size
         self.config = config
@@ -127,10 +121,7 @@ class Decoder(nn.Module):
         return self.embedding(words.clamp(min=0)) * (words >= 0).unsqueeze(-1)
 
     def step(self, annotations: Annotations, state: State, gates_word: Tensor) -> Step:
-        """Attend to the image, then update the LSTM.
-
-        state: h_{t-1}, c_{t-1}. gates_word: W_y E y_{t-1} + b (B, 4n), the previous word's share of the gates.
-        """
+        """Attend to the image, then update the LSTM; gates_word: W_y E y_{t-1} + b (B, 4n)."""
         z, alpha, place = self.attention(annotations.a, annotations.keys, state.h, annotations.expected)
         if self.gate is None:
             beta = z.new_ones(len(z))
@@ -149,10 +140,7 @@ class Decoder(nn.Module):
         return self.output(self.dropout(deep))
 
     def predict(self, annotations: Annotations, state: State, words: Tensor) -> Prediction:
-        """The next word's logits, after one more word for each of B rows.
-
-        state: from `initial_state`, or of the prediction before. words: ids (B,), the words that came last; -1 at first.
-        """
+        """The next word's logits, after one more word (B,) for each row, -1 for y_0."""
         embedded = self.embed(words)
         step = self.step(annotations, state, self.gates_word(embedded))
         logits = self.logits(embedded, step.state.h, step.z)
@@ -161,8 +149,7 @@ class Decoder(nn.Module):
     def forward(self, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
         """Teacher forcing: every word predicted from the true words before it.
 
-        a: annotation vectors (B, L, D). captions: ids (B, C), all of one length, the end mark last. expected: (B,) bool, for
-        hard attention in training, the rows that take the expectation in place of the sample.
+        a: annotation vectors (B, L, D). captions: ids (B, C) with the end mark, `PAD` after it. expected: see `HardAttention`.
         """
         annotations, state = self.project(a, expected), self.initial_state(a)
         embedded = self.embed(nn.functional.pad(captions[:, :-1], (1, 0), value=-1))

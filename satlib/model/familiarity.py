@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 DIRECTIONS = 64  # twice as many double the size and change little
 FALSE_ALARMS = 0.01  # the share of the dev photographs that count as unlike
-REMARK = " (unlike the images this model was trained on: expect mistakes)"
 _BATCH = 64
 
 

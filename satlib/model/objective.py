@@ -65,14 +65,7 @@ class Bound(NamedTuple):
 
 
 def coins(config: HardConfig, images: int, device: torch.device, done: float = 1.0) -> Tensor:
-    """Which images of a batch take the expectation in place of their sample, (images,) bool: one coin per image.
-
-    Args:
-        config: the coin's probability and its annealing.
-        images: number of images in the batch.
-        device: of the result.
-        done: share of the training that is done, 0 to 1; matters where the probability is annealed.
-    """
+    """Which images of a batch take the expectation in place of their sample, (images,) bool; done: the share of the training."""
     fallen = min(1.0, done / config.anneal) if config.anneal else 1.0
     probability = 1 - fallen * (1 - config.expectation)
     return torch.rand(images, device=device) < probability
@@ -103,16 +96,7 @@ class VariationalBound(nn.Module):
     average: Tensor
 
     def __init__(self, config: HardConfig, hidden: int, longest: int = 41) -> None:
-        """Initialise the baseline to zero.
-
-        Args:
-            config: the estimator's options.
-            hidden: n.
-            longest: the largest C.
-
-        Raises:
-            SatlibError: baseline "leave-one-out" with a single sample.
-        """
+        """The baseline begins at zero; hidden: n; longest: the largest C."""
         super().__init__()
         if config.baseline == "leave-one-out" and config.samples < 2:
             raise SatlibError('hard.baseline = "leave-one-out" needs hard.samples of at least 2')
@@ -124,12 +108,7 @@ class VariationalBound(nn.Module):
             nn.init.zeros_(self.learned.bias)
 
     def forward(self, output: Output, captions: Tensor) -> Bound:
-        """Estimate from the decoder's output for B captions with N samples each, those of one caption side by side.
-
-        Args:
-            output: of B N rows.
-            captions: ids (B N, C), `PAD` after the end mark.
-        """
+        """Estimate from the output of B N rows, the N samples of a caption side by side, and captions (B N, C), `PAD` after the end."""
         within = captions != PAD
         losses = word_losses(output.logits, captions)
         nll = losses.sum(1)
@@ -209,14 +188,8 @@ def caption_loss(
 ) -> BatchLoss:
     """Equation 14; with hard attention the bound of section 4.1 takes the place of log p(y|a).
 
-    Args:
-        decoder: gives an `Output` from annotation vectors, captions and (with a bound) the images that take the expectation.
-        a: annotation vectors (B, L, D).
-        captions: ids (B, C), the end mark last, `PAD` after it.
-        doubly_stochastic: lambda.
-        bound: the estimator of hard attention's bound, with N samples of each caption.
-        done: share of the training that is done, for an annealed coin.
-        terms: added before the penalty.
+    a: annotation vectors (B, L, D). captions: ids (B, C), `PAD` after the end mark. doubly_stochastic: lambda. done: the share of the
+    training, for an annealed coin. terms: added before the penalty.
     """
     if bound is None:
         output = decoder(a, captions)

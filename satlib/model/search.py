@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from satlib.data.text import END, UNKNOWN
-from satlib.errors import SatlibError
-from satlib.model.decoder import Annotations
+from satlib.model.attention import precise
+from satlib.model.decoder import Annotations, select
 from satlib.model.transformer import AnyDecoder
 
 
@@ -57,19 +57,11 @@ def rollout(
     state: Any,
     max_length: int,
     temperature: float = 1.0,
-    generator: torch.Generator | None = None,
 ) -> Rollout:
-    """Generate one caption for each of B rows by sampling, until every caption has ended.
+    """Generate one caption for each of B rows by sampling, until every caption has ended; differentiable, but for the draws.
 
-    With gradients enabled, the log-probabilities are differentiable and the sampled words are constants.
-
-    Args:
-        decoder: in evaluation mode.
-        annotations: of the rows' images, from `decoder.project`.
-        state: from `decoder.initial_state`, for the same rows.
-        max_length: the maximum number of words, without the end mark.
-        temperature: words are drawn from p(y_t)^(1/temperature); 0 takes the most probable word.
-        generator: the random generator for the draws.
+    annotations, state: of the rows' images, from the decoder's `project` and `initial_state`. temperature: words are drawn from
+    p(y_t)^(1/temperature); 0 takes the most probable word.
     """
     words = torch.full((len(annotations.a),), -1, device=annotations.a.device)
     ended = torch.zeros_like(words, dtype=torch.bool)
@@ -81,7 +73,7 @@ def rollout(
         if temperature == 0:
             words = log_p.argmax(1)
         else:
-            words = torch.multinomial(torch.softmax(log_p.detach() / temperature, 1), 1, generator=generator).squeeze(1)
+            words = torch.multinomial(torch.softmax(log_p.detach() / temperature, 1), 1).squeeze(1)
         log_policy = torch.log_softmax(log_p / (temperature or 1.0), 1)
         # (B, K) -> (B,): of the chosen word.
         log_p, log_policy = (logs.gather(1, words.unsqueeze(1)).squeeze(1) for logs in (log_p, log_policy))
@@ -123,25 +115,13 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best finished hypotheses of each image that a beam finds, at most `beam` of them, best first.
 
-    Living hypotheses are ranked by log p(y|a); finished ones by log p(y|a) / C^length_normalisation.
-
-    Args:
-        decoder: in evaluation mode.
-        a: annotation vectors (B, L, D).
-        beam: the number of living hypotheses per image.
-        max_length: the maximum number of words, without the end mark.
-        length_normalisation: the exponent; at 0 the score is the log-probability.
-
-    Raises:
-        SatlibError: `beam` or `max_length` is below 1.
+    Living hypotheses, `beam` for each image, are ranked by log p(y|a); finished ones by log p(y|a) / C^length_normalisation.
     """
-    if beam < 1 or max_length < 1:
-        raise SatlibError(f"the beam width ({beam}) and the maximum caption length ({max_length}) must be at least 1")
     B = len(a)
     rows = torch.arange(B, device=a.device).repeat_interleave(beam)  # each image has `beam` rows, side by side
     first_rows = (torch.arange(B, device=a.device) * beam).unsqueeze(1)
-    annotations = decoder.project(a).select(rows)
-    state: Any = decoder.initial_state(a).select(rows)
+    annotations = select(decoder.project(a), rows)
+    state = select(decoder.initial_state(a), rows)
     words = torch.full((B * beam,), -1, device=a.device)
     # At first all hypotheses of an image are the same one: only one of them may be continued.
     totals = torch.full((B, beam), -torch.inf, device=a.device)
@@ -171,7 +151,7 @@ def beam_search(
         totals, ranks = candidates.masked_fill(is_end, -torch.inf).topk(beam, dim=1)
         parents, words = parents.gather(1, ranks).flatten(), words.gather(1, ranks).flatten()
         history.append((parents, words, alpha, beta))
-        state = state.select(parents)
+        state = select(state, parents)
 
         # An image is done when its best living hypothesis cannot enter any more. The best score that it can still reach is
         # its total now, over the maximum length.
@@ -198,7 +178,7 @@ def _hypothesis(ended: _Ended, parents: Tensor, words: Tensor, alphas: Tensor, b
 
 def _log_probabilities(logits: Tensor, must_end: bool) -> Tensor:
     """Log p(y_t) (B, K) of logits (B, K), -inf for words that must not be generated; the others are not renormalised."""
-    log_p = torch.log_softmax(logits, dim=1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    log_p = torch.log_softmax(precise(logits), dim=1)
     barred = torch.zeros(log_p.shape[1], dtype=torch.bool, device=log_p.device)
     barred[UNKNOWN] = True
     if must_end:

@@ -30,10 +30,6 @@ class Cache(NamedTuple):
 
     words: Tensor
 
-    def select(self, rows: Tensor) -> "Cache":
-        """The caches of some rows, in the given order."""
-        return Cache(self.words[rows])
-
 
 def split(x: Tensor, heads: int) -> Tensor:
     """A vector's share for each head: (B, T, heads d_k) -> (B, heads, T, d_k)."""
@@ -72,17 +68,10 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, past: Tensor, seen: Tensor, visible: Tensor, steer: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read C words, after t words whose keys and values are known.
+        """Read C words x (B, C, d) after t words: x, the longer past, and the maps (B, heads, C, L).
 
-        Args:
-            x: (B, C, d).
-            past: keys and values of the t words before (B, 2 heads, t, d / heads).
-            seen: keys and values of the places (B, 2 heads, L, d / heads).
-            visible: (C, t + C) bool, the words that each word may see.
-            steer: changes the maps (B, heads, C, L) before they are used.
-
-        Returns:
-            x (B, C, d), keys and values of all t + C words, and the maps (B, heads, C, L).
+        past (B, 2 heads, t, d / heads), seen (B, 2 heads, L, d / heads): keys and values of the words before and of the places.
+        visible: (C, t + C) bool, the words that each word may see. steer: changes the maps before they are used.
         """
         q, new = split(self.words(self.norms[0](x)), 3 * self.heads).split([self.heads, 2 * self.heads], 1)
         past = torch.cat([past, new], 2)
@@ -98,13 +87,13 @@ class Layer(nn.Module):
 class TransformerDecoder(nn.Module):
     """Annotation vectors and words so far to the next word's distribution; used as `decoder.Decoder` is.
 
-    Where one map for a word is asked for, it is the mean over layers and heads; `maps` gives all. There is no gate: beta is 1.
+    Where one map for a word is asked for, it is the mean over layers and heads; `read` gives all. There is no gate: beta is 1.
     """
 
     attention = None  # the LSTM's, which can be exchanged
 
     def __init__(self, config: DecoderConfig, annotation_dim: int, vocabulary_size: int) -> None:
-        """Make a decoder with fresh weights; `hidden` of the config is d, a multiple of `heads`."""
+        """Fresh weights; `hidden` of the config is d, a multiple of `heads`."""
         super().__init__()
         d, K = config.hidden, vocabulary_size
         self.config = config
@@ -155,16 +144,10 @@ class TransformerDecoder(nn.Module):
 
     def forward(self, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
         """Teacher forcing, all words at once; see `decoder.Decoder.forward`."""
-        h, maps, _ = self._forced(a, captions)
+        before = functional.pad(captions[:, :-1], (1, 0), value=-1)
+        h, maps, _ = self.read(self.project(a), self.initial_state(a), before)
         alphas = maps.mean((2, 3))
         return Output(self.logits(h), alphas, alphas.new_ones(captions.shape), None, h.new_empty(*captions.shape, 0))
-
-    def maps(self, a: Tensor, captions: Tensor) -> Tensor:
-        """All maps of true captions: annotation vectors (B, L, D), ids (B, C) -> (B, C, layers, heads, L)."""
-        return self._forced(a, captions)[1]
-
-    def _forced(self, a: Tensor, captions: Tensor) -> tuple[Tensor, Tensor, Cache]:
-        return self.read(self.project(a), self.initial_state(a), functional.pad(captions[:, :-1], (1, 0), value=-1))
 
 
 AnyDecoder = Decoder | TransformerDecoder
