@@ -779,7 +779,7 @@ reveal("soft, places sampled", my_guess_soft, of_control.sampled)
 # %% [markdown]
 # ## Soft and hard on the same picture, word by word
 # <!-- index: claim: hard maps are sharper than soft ones | entropy of both, trained on the same scenes, beside a control, and on photographs | satlib.evaluation.maps.sharpness | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
-# <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.plots.compare_figure | tests/test_plots.py -->
+# <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.overlay.lit | tests/test_plots.py -->
 #
 # Soft attention above and hard attention below read the same caption, as in figure 3 of the paper. New is the frame: the
 # place that hard attention *reads* in training, drawn from its map.

@@ -40,8 +40,9 @@ WORDS = [
     "Mr.", "U.S.", "a.m.", "etc.", "no.", "B", "5", "3.5", "1,000", "10:30", "1/2", "5th", "1990s", "'em",
     "café", "R&B", "A", "TV", "and/or", "$5", "£5", "50%", "it’s", "don’t", "😀", "½", "20°C", "犬", "собака",
 ]  # fmt: skip
-BETWEEN = [
-    *[" "] * 8, *[", ", ". ", "! ", "? ", "; ", ": ", " - ", " -- ", " – ", "... ", ' "', '" ', '." ', '," ', " '", "' ", " (", ") ", ") . ", " “", "” ", " ‘", "’ ", " & ", " + ", " / ", " . ", " , ", "!! ", "?! "],
+BETWEEN = [" "] * 8 + [
+    ", ", ". ", "! ", "? ", "; ", ": ", " - ", " -- ", " – ", "... ", ' "', '" ', '." ', '," ', " '", "' ", " (", ") ",
+    ") . ", " “", "” ", " ‘", "’ ", " & ", " + ", " / ", " . ", " , ", "!! ", "?! ",
 ]  # fmt: skip
 
 
@@ -73,9 +74,8 @@ def test_a_full_stop_after_a_letter_depends_on_the_next_caption():
 
 @pytest.mark.needs_java
 def test_hard_captions_are_what_java_gives():
-    assert by_java([line for caption in HARD for line in (caption, "")]) == [
-        line for words in HARD.values() for line in (words, "")
-    ]
+    captions = [line for caption in HARD for line in (caption, "")]
+    assert by_java(captions)[::2] == list(HARD.values())
     assert by_java(["the letter b.", "A dog", "", "the letter b.", "a dog"])[0::3] == ["the letter b", "the letter b."]
 
 
@@ -115,6 +115,5 @@ def test_drawn_captions():
 @settings(max_examples=60)
 def test_any_text_stays_on_its_line(caption):
     first, second = by_us([caption, "a dog"])
-    assert "\n" not in first
+    assert first == first.replace("\n", " ").strip()
     assert second == "a dog"
-    assert first == first.strip()

@@ -14,10 +14,7 @@ from satlib.evaluation import metrics, statistics
 from satlib.model import shipped
 
 needs_java = pytest.mark.needs_java
-WORDS = [
-    "a", "man", "dog", "runs", "jumps", "in", "the", "grass", "water", "red", "blue", "two", "boys", "are", "playing",
-    "ball", "on",
-]  # fmt: skip
+WORDS = ["a", "man", "dog", "runs", "jumps", "in", "the", "grass", "water", "red", "blue", "two", "boys", "ball"]
 
 
 def corpus(images=60, seed=0):
@@ -58,20 +55,8 @@ def meteor_by_the_program(spoken, human, folder):
     padded = [line for lines in human.values() for line in [*lines, *[lines[-1]] * most][:most]]
     (folder / "h").write_text("".join(f"{spoken[key]}\n" for key in human))
     (folder / "r").write_text("".join(f"{line}\n" for line in padded))
-    command = [
-        "java",
-        "-Xmx2G",
-        *metrics._LOCALE,
-        "-jar",
-        str(metrics._METEOR_JAR),
-        "h",
-        "r",
-        "-r",
-        str(most),
-        "-l",
-        "en",
-    ]
-    command += ["-norm", "-a", str(metrics._PARAPHRASES)]
+    command = ["java", "-Xmx2G", *metrics._LOCALE, "-jar", str(metrics._METEOR_JAR), "h", "r", "-r", str(most)]
+    command += ["-l", "en", "-norm", "-a", str(metrics._PARAPHRASES)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return 100 * float(re.search(r"^Final score:\s+(\S+)$", done.stdout, re.M)[1])
 

@@ -255,7 +255,7 @@ def evaluate(options: argparse.Namespace) -> None:
 def ground(options: argparse.Namespace) -> None:
     """Measure whether words look at the objects that they name."""
     from satlib.data.entities import Entities
-    from satlib.evaluation import evaluate, maps, plots
+    from satlib.evaluation import evaluate, maps
     from satlib.files.atomic import write_json
 
     captioner = _captioner(options.model, options)
@@ -274,16 +274,14 @@ def ground(options: argparse.Namespace) -> None:
     path = _results_folder(options, captions) / f"ground-{options.split}.json"
     about = {"recipe": captioner.recipe.to_dict(), "data": captions.name, "split": options.split}
     write_json(path, {**about, "true" if entities else "generated": means})
-    plots.save(plots.ground_figure(means), path.with_suffix(".png"))
     print(maps.render(means))
-    print(f"written to {path} and {path.with_suffix('.png')}")
+    print(f"written to {path}")
 
 
 @command(
     option("only", nargs="*", metavar="WHAT", help="data sets, evaluation files or runs; by default all"),
     option("--split", choices=_SPLITS, default="test", help="the split that was evaluated"),
     option("--markdown", action="store_true", help="write Markdown"),
-    option("--no-intervals", action="store_true", help="leave out the 95 %% intervals and the table of differences"),
     JSON,
 )
 def table(options: argparse.Namespace) -> None:
@@ -306,7 +304,7 @@ def table(options: argparse.Namespace) -> None:
     if options.json:
         _print_json([{"data": row.data, "name": row.name, "ours": row.ours, "scores": row.figures} for row in rows])
     else:
-        print(table.render(rows, options.markdown, not options.no_intervals))
+        print(table.render(rows, options.markdown))
 
 
 @command(

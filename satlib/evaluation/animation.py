@@ -21,38 +21,25 @@ def animate(photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path
     height, width = pixels.shape[:2]
     across = max(width, LONGEST // 2)  # a sentence needs more room than a narrow photograph has
     font = ImageFont.truetype(findfont(FontProperties(weight="bold")), LONGEST // 17)
-    step, pad = 1.35 * font.size, font.size // 5
-    lines = _lines(words, font, across - font.size)
+    margin, pad, step = font.size / 2, font.size // 5, 1.35 * font.size
+    places: list[tuple[float, float, float]] = []  # left, top and right of each word
+    x, y = margin, height + 0.2 * step
+    for word in words:
+        length = font.getlength(word)
+        if x > margin and x + length > across - margin:
+            x, y = margin, y + step
+        places.append((x, y, x + length))
+        x += length + font.size / 2
     frames = []
     for current, alpha in enumerate(overlay.spread(photo.size, alphas[: len(words)], (height, width), view).numpy()):
-        frame = Image.new("RGB", (across, round(height + step * (len(lines) + 0.4))), plots.GROUND)
+        frame = Image.new("RGB", (across, round(y + 1.2 * step)), plots.GROUND)
         frame.paste(Image.fromarray(overlay.light(pixels, alpha)), ((across - width) // 2, 0))
         draw = ImageDraw.Draw(frame)
-        for row, line in enumerate(lines):
-            x, y = (across - _length(words, font, line)) / 2, height + step * (row + 0.2)
-            for index in line:
-                end = x + font.getlength(words[index])
-                if index == current:
-                    draw.rounded_rectangle((x - pad, y, end + pad, y + step), pad, fill=_LIGHT)
-                draw.text((x, y), words[index], _ON_LIGHT if index == current else plots.PALE, font)
-                x = end + font.size / 2
+        left, top, right = places[current]
+        draw.rounded_rectangle((left - pad, top, right + pad, top + step), pad, fill=_LIGHT)
+        for index, (word, (left, top, _)) in enumerate(zip(words, places, strict=True)):
+            draw.text((left, top), word, _ON_LIGHT if index == current else plots.PALE, font)
         frames.append(frame)
     durations = [PAUSE] * (len(frames) - 1) + [LAST]
     with replacing(path) as partial:
         frames[0].save(partial, "WEBP", save_all=True, append_images=frames[1:], duration=durations, loop=0, quality=75)
-
-
-def _lines(words: Sequence[str], font: ImageFont.FreeTypeFont, room: float) -> list[list[int]]:
-    """The indices of the words that stand on each line, at most `room` pixels wide."""
-    lines: list[list[int]] = [[0]]
-    for index in range(1, len(words)):
-        if _length(words, font, [*lines[-1], index]) <= room:
-            lines[-1].append(index)
-        else:
-            lines.append([index])
-    return lines
-
-
-def _length(words: Sequence[str], font: ImageFont.FreeTypeFont, line: Sequence[int]) -> float:
-    """The width of a line in pixels: its words, with half the font's size between them."""
-    return sum(font.getlength(words[index]) for index in line) + font.size / 2 * (len(line) - 1)

@@ -1,6 +1,6 @@
 """Generating the captions of a split, scoring them, and storing both (section 5).
 
-Captions are always generated without teacher forcing: the decoder never sees the reference words. An evaluation is a JSON file:
+Captions are generated without teacher forcing: the decoder never sees the references. An evaluation is a JSON file:
 
     recipe, data, split    the whole recipe, decoding as it was done; what was captioned
     metrics, captions      the scores by name, the captions by image id
@@ -29,11 +29,7 @@ BATCH = 32  # images that are captioned at once
 
 
 def images_of(data: CaptionSet, split: str) -> tuple[Example, ...]:
-    """The examples of a split.
-
-    Raises:
-        SatlibError: the split has no images.
-    """
+    """The examples of a split, which must have some."""
     examples = data.split(split)
     if not examples:
         raise SatlibError(f"{data.name} has no images in its {split} split; choose another with --split")
@@ -48,7 +44,7 @@ def generate(
     length_normalisation: float | None = None,
     progress: bool = True,
 ) -> dict[str, Caption]:
-    """The best caption of each image, by image id. See `evaluate` for the arguments."""
+    """The best caption of each image, by image id."""
     batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
     captions = {}
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
@@ -62,7 +58,7 @@ def generate(
 
 
 def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> float:
-    """Corpus BLEU-4 in percent with satlib's own words: used to select the best epoch."""
+    """Corpus BLEU-4 in percent, of satlib's own words: it selects the best epoch."""
     references = {example.image_id: [" ".join(tokenise(line)) for line in example.references] for example in examples}
     return metrics.bleu({image: " ".join(captions[image].words) for image in references}, references)["BLEU-4"]
 
@@ -77,7 +73,7 @@ def evaluate(
     progress: bool = True,
     look: str | None = None,
 ) -> dict[str, Any]:
-    """Caption a split and score the captions; `satlib evaluate` writes the result and `satlib table` reads it.
+    """Caption a split and score the captions: an evaluation.
 
     `reader` reads the encoder's inputs or annotation vectors by image id. Beam width, length normalisation and `look`, the context
     vector of hard attention, are the recipe's unless they are given.
@@ -102,10 +98,7 @@ def evaluate(
 
 
 def score(
-    captions: Mapping[str, str],
-    data: CaptionSet,
-    split: str,
-    columns_of_maps: metrics.Columns | None = None,
+    captions: Mapping[str, str], data: CaptionSet, split: str, columns_of_maps: metrics.Columns | None = None
 ) -> dict[str, Any]:
     """An evaluation of captions by image id, whoever wrote them, without a recipe.
 
@@ -132,32 +125,32 @@ def score(
 
 
 def read_captions(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The earlier evaluation that a file holds, and its captions; or nothing, and those of {"image id": "caption", ...}.
+    """The earlier evaluation that a file holds, and its captions; or {} and the captions of {"image id": "caption", ...}.
 
     Raises:
         SatlibError: the file is missing, or is neither.
     """
     form = 'an evaluation of satlib or {"image id": "caption", ...}'
-    content = read_json(path, dict[str, Any], form, "correct the file")
+    content = read_json(path, dict[str, Any], form)
     if isinstance(content.get("captions"), dict):
         return content, content["captions"]
-    return {}, read_json(path, dict[str, str], form, "correct the file")
+    return {}, read_json(path, dict[str, str], form)
 
 
 def save(evaluation: Mapping[str, Any], run: Path) -> Path:
-    """Write an evaluation into its run's folder and return the file's path."""
+    """Write an evaluation into its run's folder: -> the file's path."""
     path = run / f"evaluation-{evaluation['split']}.json"
     write_json(path, evaluation)
     return path
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A stored evaluation, as `save` wrote it.
+    """A stored evaluation.
 
     Raises:
         SatlibError: the file is missing, or is not an evaluation.
     """
     evaluation = read_json(path, dict[str, Any], "an evaluation", "create it again with `satlib evaluate`")
-    if not {"data", "split", "metrics", "captions"} <= evaluation.keys():
+    if not {"data", "split", "metrics", "statistics"} <= evaluation.keys():
         raise SatlibError(f"{path} is not an evaluation; create it again with `satlib evaluate`")
     return evaluation

@@ -14,7 +14,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,6 @@ from satlib.model.captioner import Caption, Captioner
 MEASURES = ("mass", "mass even", "mass mean map", "peak", "peak centre", "peak mean map")
 CENTRE = SIZE // 2 * SIZE + SIZE // 2  # the pixel at the centre of the square, as an index of the flattened pixels
 BATCH = 16  # photographs: five captions of each are in memory, with the probability of every word
-_ROUNDING = 1e-9  # pixels
 
 
 @dataclass(frozen=True)
@@ -56,12 +54,8 @@ class Measurement:
     """A word of an image's caption with the measures of its map and of the baselines, 0 to 1, by name (`MEASURES`)."""
 
     image_id: str
-    word: str
     kinds: tuple[str, ...]
     values: Mapping[str, float]
-
-
-# --- Maps on their own -------------------------------------------------------------------------------------------------
 
 
 def sharpness(captions: Iterable[Caption]) -> metrics.Columns:
@@ -77,28 +71,18 @@ def sharpness(captions: Iterable[Caption]) -> metrics.Columns:
     return columns
 
 
-@lru_cache
-def interpolation(cells: int, pixels: int = SIZE) -> Tensor:
-    """The matrix (pixels, cells) that upsamples an axis linearly, as torch does with align_corners=False; float64."""
-    one_hot = torch.eye(cells, dtype=torch.float64).unsqueeze(0)
-    return functional.interpolate(one_hot, size=pixels, mode="linear", align_corners=False)[0].T.contiguous()
+def upsample(alphas: Tensor) -> Tensor:
+    """Attention maps (C, h, w) as pixels (C, 224, 224), float64, each of the sum 1. For a drawing, `overlay.upsample` also blurs."""
+    cells = alphas.double().unsqueeze(1)
+    pixels = functional.interpolate(cells, size=(SIZE, SIZE), mode="bilinear", align_corners=False).squeeze(1)
+    return pixels / pixels.sum((1, 2), keepdim=True)
 
 
-def upsample(maps: Tensor) -> Tensor:
-    """Attention maps (..., h, w) as pixels (..., 224, 224), float64, each of the sum 1: U_h A U_w^T, where `overlay` also blurs."""
-    height, width = maps.shape[-2:]
-    pixels = interpolation(height) @ maps.double() @ interpolation(width).T
-    return pixels / pixels.sum((-2, -1), keepdim=True)
-
-
-# --- The measures -------------------------------------------------------------------------------------------------------
-
-
-def measure(image_id: str, caption: Caption, targets: Sequence[Target], peaked: bool = True) -> list[Measurement]:
-    """Compare a caption's attention maps with the regions of what its words name; `peaked` is False for maps that are all even."""
+def measure(image_id: str, alphas: Tensor, targets: Sequence[Target], peaked: bool = True) -> list[Measurement]:
+    """Compare the maps of a caption's words, alphas (C, h, w), with the regions of what they name; even maps are not `peaked`."""
     if not targets:
         return []
-    alphas = caption.alphas[: len(caption.words)].double()
+    alphas = alphas.double()
     alphas = alphas / alphas.sum((1, 2), keepdim=True)
     pixels = upsample(torch.stack([alphas.mean(0), *(alphas[target.index] for target in targets)])).flatten(1).numpy()
     peaks = pixels.argmax(1)
@@ -116,7 +100,7 @@ def measure(image_id: str, caption: Caption, targets: Sequence[Target], peaked: 
                 "peak centre": float(inside[CENTRE]),
                 "peak mean map": float(inside[peaks[0]]),
             }
-        measurements.append(Measurement(image_id, caption.words[target.index], target.kinds, values))
+        measurements.append(Measurement(image_id, target.kinds, values))
     return measurements
 
 
@@ -159,19 +143,15 @@ def render(means: Mapping[str, Any]) -> str:
     return tabulate(rows, ["percent", "words", *MEASURES], stralign="right", disable_numparse=True)
 
 
-# --- Drawn scenes -------------------------------------------------------------------------------------------------------
-
-
 def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     """The words of a caption that correctly describe one of a scene's objects, with the object's visible pixels."""
     scene = scenes.scene(example.image_id)
-    masks = scene.masks
-    kinds = {index: value[0] for phrase in scenes.grammar.phrases(words) for index, value in phrase.attributes.items()}
-    return [
-        Target(index, (kinds[index],), masks[number])
-        for index, number in enumerate(scenes.mentions(words, scene))
-        if number is not None
-    ]
+    masks, targets = scene.masks, []
+    kinds = {index: kind for phrase in scenes.grammar.phrases(words) for index, (kind, _) in phrase.attributes.items()}
+    for index, number in enumerate(scenes.mentions(words, scene)):
+        if number is not None:
+            targets.append(Target(index, (kinds[index],), masks[number]))
+    return targets
 
 
 def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
@@ -190,51 +170,40 @@ def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
 
 
 def measure_all(examples: Iterable[Example], captions: Mapping[str, Caption], peaked: bool = True) -> list[Measurement]:
-    """Measure every word of the scenes' captions, by image id, that describes an object; the list is empty if none does."""
+    """Measure every word of the scenes' captions, by image id, that describes an object."""
     measurements = []
     for example in examples:
         caption = captions[example.image_id]
-        measurements += measure(example.image_id, caption, scene_targets(example, caption.words), peaked)
+        alphas = caption.alphas[: len(caption.words)]
+        measurements += measure(example.image_id, alphas, scene_targets(example, caption.words), peaked)
     return measurements
-
-
-# --- Boxes in photographs -----------------------------------------------------------------------------------------------
 
 
 def in_boxes(boxes: Iterable[Box]) -> np.ndarray:
     """The pixels of the square that boxes cover wholly or in part, so that every box has some: bool (224, 224)."""
-
-    def cells(begin: float, end: float) -> slice:  # an edge between two pixels may be off by a rounding error
-        return slice(math.floor(begin * SIZE + _ROUNDING), math.ceil(end * SIZE - _ROUNDING))
-
     inside = np.zeros((SIZE, SIZE), dtype=bool)
-    for left, top, right, bottom in boxes:
-        inside[cells(top, bottom), cells(left, right)] = True
+    for box in boxes:
+        # An edge between two pixels may be off by a rounding error.
+        left, top = (math.floor(edge * SIZE + 1e-9) for edge in box[:2])
+        right, bottom = (math.ceil(edge * SIZE - 1e-9) for edge in box[2:])
+        inside[top:bottom, left:right] = True
     return inside
 
 
 @torch.inference_mode()
-def forced(captioner: Captioner, batch: Tensor, references: Sequence[Sequence[str]]) -> list[list[Caption]]:
-    """The maps of true captions, by teacher forcing; words outside the vocabulary are unknown words, as in training.
+def forced(captioner: Captioner, batch: Tensor, references: Sequence[Sequence[str]]) -> list[list[Tensor]]:
+    """The maps of the words of true captions, by teacher forcing; words outside the vocabulary are unknown words, as in training.
 
-    For B images (B, 3, 224, 224), or their annotation vectors (B, L, D), and the references of each: a caption for each reference,
-    with its own words, the map of the end mark last, and log p(y|a).
+    For B images (B, 3, 224, 224), or their annotation vectors (B, L, D), and the references of each: (C, h, w) for each reference.
     """
     captioner.eval()
     a = captioner.annotations(batch.to(captioner.device))
-    rows = [(image, reference) for image, own in enumerate(references) for reference in own]
-    ids = [[*captioner.vocabulary.encode(reference), END] for _, reference in rows]
-    padded = pad_sequence([torch.tensor(row) for row in ids], True, END).to(captioner.device)
-    output = captioner.decoder(a[torch.tensor([image for image, _ in rows], device=a.device)], padded)
-    scores = output.logits.log_softmax(2).gather(2, padded.unsqueeze(2)).squeeze(2).cpu()
-    alphas, betas = output.alphas.float().cpu(), output.betas.float().cpu()
-    captions: list[list[Caption]] = [[] for _ in references]
-    for row, (image, reference) in enumerate(rows):
-        length = len(ids[row])  # what follows is padding, which no earlier word depends on
-        maps = alphas[row, :length].unflatten(1, captioner.encoder.grid)
-        log_p = float(scores[row, :length].sum())
-        captions[image].append(Caption(tokenise(reference), log_p, maps, betas[row, :length]))
-    return captions
+    rows = torch.tensor([row for row, own in enumerate(references) for _ in own], device=a.device)
+    ids = [torch.tensor(captioner.vocabulary.encode(reference)) for own in references for reference in own]
+    # What follows a caption is padding, which no earlier word depends on.
+    output = captioner.decoder(a[rows], pad_sequence(ids, True, END).to(a.device))
+    maps = iter(output.alphas.float().cpu().unflatten(2, captioner.encoder.grid))
+    return [[next(maps)[: len(tokenise(reference))] for reference in own] for own in references]
 
 
 def measure_true(
@@ -247,20 +216,21 @@ def measure_true(
     Raises:
         SatlibError: it has none of them.
     """
-    peaked, crop = captioner.recipe.decoder.attention != "none", captioner.view != "whole"
+    peaked = captioner.recipe.decoder.attention != "none"
     known = [example for example in examples if example.image_id in entities]
     batches = [known[start : start + BATCH] for start in range(0, len(known), BATCH)]
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
     measurements = []
     for batch, images in zip(progress_bar(batches, desc="true captions"), inputs, strict=True):
         references = [list(dict.fromkeys(example.references)) for example in batch]  # of two equal ones, one
-        for example, captions in zip(batch, forced(captioner, images, references), strict=True):
-            # a file is opened for the view "crop" alone, which depends on its size
-            seen = seen_part(data.photo(example).size, captioner.view) if crop else WHOLE
-            for caption in captions:
-                phrases = [p for p in entities.phrases(example.image_id, caption.words, seen) if p.boxes]
+        for example, own, maps in zip(batch, references, forced(captioner, images, references), strict=True):
+            seen = WHOLE  # a file is opened for the view "crop" alone, which depends on its size
+            if captioner.view != "whole":
+                seen = seen_part(data.photo(example).size, captioner.view)
+            for reference, alphas in zip(own, maps, strict=True):
+                phrases = [p for p in entities.phrases(example.image_id, tokenise(reference), seen) if p.boxes]
                 targets = [Target(phrase.end - 1, phrase.kinds, in_boxes(phrase.boxes)) for phrase in phrases]
-                measurements += measure(example.image_id, caption, targets, peaked)
+                measurements += measure(example.image_id, alphas, targets, peaked)
     if not measurements:
         raise SatlibError(f"{entities.path} has no boxes for the captions of these {len(examples):,} photographs")
     return measurements

@@ -1,13 +1,13 @@
 """BLEU, METEOR, ROUGE-L and CIDEr of generated captions (section 5).
 
 Published results use BLEU with the COCO tools' brevity penalty ("BLEU-n"), or without, as the paper's Table 1 ("BLEU-n (no brevity
-penalty)"). Both sides are split into words as by the COCO tools (`satlib.evaluation.ptb`). Each measure is computed from numbers of
-each caption, whose sums give the score of any set of images (`satlib.evaluation.statistics`). METEOR 1.5 is a Java program that
-comes with pycocoevalcap.
+penalty)"). Words are those of the COCO tools (`satlib.evaluation.ptb`). Each measure is computed from numbers of each caption, whose
+sums give the score of any set of images (`satlib.evaluation.statistics`). METEOR 1.5 is a Java program in pycocoevalcap.
 """
 
 import math
 import re
+import shutil
 import subprocess
 import tempfile
 from collections import Counter
@@ -50,20 +50,20 @@ Columns = dict[str, list[Any]]  # the numbers of each caption, in the order of t
 def measure(
     hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]], meteor: bool = True
 ) -> tuple[Columns, list[str]]:
-    """Measure one caption per image against the image's references; an empty caption counts and scores 0.
+    """Measure one caption per image against its references: the numbers of each caption, and a line for each score that is missing.
 
-    Captions are given as they are written, by image id. The result: the numbers from which `statistics.scores` computes the scores,
-    and a line for each score that is missing. METEOR takes ten seconds or more to start.
+    Captions are given as they are written, by image id; an empty one counts and scores 0. METEOR takes ten seconds or more to start.
 
     Raises:
-        SatlibError: there is nothing to score, the image ids differ, or no reference of an image has a word.
+        SatlibError: the image ids differ, or no reference of an image has a word.
     """
     if unpaired := sorted(hypotheses.keys() ^ references.keys()):
         raise SatlibError(f"{len(unpaired)} images have no caption or no reference ({unpaired[0]}, for example)")
     generated, human = split_words(hypotheses, references)
-    counts = [bleu_counts(generated[image].split(), [line.split() for line in human[image]]) for image in generated]
+    words = {image: [line.split() for line in lines] for image, lines in human.items()}
+    counts = [bleu_counts(line.split(), words[image]) for image, line in generated.items()]
     columns = {name: [float(row[i]) for row in counts] for i, name in enumerate(BLEU)}
-    rouge, cider = Rouge(), Cider({image: [line.split() for line in lines] for image, lines in human.items()})
+    rouge, cider = Rouge(), Cider(words)
     columns["ROUGE-L"] = [100 * float(rouge.calc_score([line], human[image])) for image, line in generated.items()]
     columns["CIDEr"] = [100 * cider.score(image, line.split()) for image, line in generated.items()]
     notes = []
@@ -80,11 +80,7 @@ def measure(
 def split_words(
     hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Captions and references as lines of words joined by spaces; references without a word are left out.
-
-    Raises:
-        SatlibError: no reference of an image has a word.
-    """
+    """Captions and references as lines of words joined by spaces, without the references that have no word."""
     raw = [*hypotheses.values(), *(line for image in hypotheses for line in references[image])]
     lines = iter(ptb.split([_one_line(caption) for caption in raw]))
     generated = {image: next(lines) for image in hypotheses}
@@ -96,12 +92,8 @@ def split_words(
 
 def _one_line(caption: str) -> str:
     """A caption on one line; a character of a script that is written without spaces between words is a word of its own."""
-    encodable = caption.encode("utf-8", "replace").decode("utf-8")  # half of a surrogate pair cannot be written
-    line = _FULL_STOPS.sub(" ", normalise(encodable))  # the tokenizer knows English punctuation only
+    line = _FULL_STOPS.sub(" ", normalise(caption))  # the tokenizer knows English punctuation only
     return " ".join(_BREAKS.sub(" ", _CHARACTER.sub(r" \g<0> ", line)).split())
-
-
-# --- BLEU and CIDEr, from n-grams ---------------------------------------------------------------------------------------
 
 
 def ngrams(words: Sequence[Hashable]) -> Counter[_Ngram]:
@@ -114,7 +106,7 @@ def ngrams(words: Sequence[Hashable]) -> Counter[_Ngram]:
 def bleu_counts(words: Sequence[Hashable], references: Sequence[Sequence[Hashable]]) -> tuple[int, ...]:
     """What BLEU counts in a caption (Papineni et al., 2002), in the order of the columns `BLEU`.
 
-    The reference length is the closest one, of two the shorter; an n-gram matches as often as the reference with most of it has it.
+    The reference length is the closest one, of two the shorter. Matches are clipped at the most that one reference has.
     """
     length = min((len(reference) for reference in references), key=lambda own: (abs(own - len(words)), own))
     most: Counter[_Ngram] = Counter()
@@ -127,9 +119,9 @@ def bleu_counts(words: Sequence[Hashable], references: Sequence[Sequence[Hashabl
 
 
 def bleu_scores(sums: np.ndarray, guesses: np.ndarray) -> dict[str, np.ndarray]:
-    """Corpus BLEU-1..4 in percent as in the COCO tools, with and without brevity penalty.
+    """Corpus BLEU-1..4 in percent as in the COCO tools, with and without brevity penalty, of R samples of captions.
 
-    `sums` are of `bleu_counts` over the captions of each of R samples, (R, 6); `guesses` is how many n-grams these have, (R, 4).
+    `sums` are the sums of their `bleu_counts` (R, 6); `guesses` is how many n-grams they have (R, 4).
     """
     small, tiny = 1e-9, 1e-15  # the COCO tools' own: without a match of 4 words, BLEU-4 can be 0.02 instead of 0
     precision = (sums[:, 2:] + tiny) / (guesses + small)
@@ -154,14 +146,14 @@ def bleu(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]])
 
 
 class Cider:
-    """CIDEr-D (Vedantam et al., 2015); its n-grams' inverse document frequencies are those of the references given, by image id."""
+    """CIDEr-D (Vedantam et al., 2015), with inverse document frequencies from references by image id."""
 
     def __init__(self, references: Mapping[str, Sequence[Sequence[Hashable]]]) -> None:
         """Count in how many images' references each n-gram occurs, and weigh the references' own."""
         self._number = len(references)
-        self._images = Counter(
-            ngram for own in references.values() for ngram in {ngram for words in own for ngram in ngrams(words)}
-        )
+        self._images: Counter[_Ngram] = Counter()
+        for own in references.values():
+            self._images.update({ngram for words in own for ngram in ngrams(words)})
         self._vectors = {image: [self._vector(words) for words in own] for image, own in references.items()}
 
     def score(self, image_id: str, words: Sequence[Hashable]) -> float:
@@ -178,49 +170,39 @@ class Cider:
         return 10 * total / LONGEST / len(self._vectors[image_id])
 
     def _vector(self, words: Sequence[Hashable]) -> _Vector:
-        """A caption's length; for each n, the weights of its n-grams, and their norm."""
+        """A caption's length; for each n, the weights of its n-grams and their norm."""
         weights: list[dict[_Ngram, float]] = [{} for _ in range(LONGEST)]
         for ngram, count in ngrams(words).items():
             weights[len(ngram) - 1][ngram] = count * math.log(self._number / max(self._images[ngram], 1))
         return len(words), weights, [math.sqrt(sum(weight**2 for weight in own.values())) for own in weights]
 
 
-# --- METEOR -------------------------------------------------------------------------------------------------------------
-
-
 def java_available() -> bool:
     """Whether a working Java is on the PATH (a Mac without Java has a `java` that only says what to install)."""
-    try:
-        return subprocess.run(["java", "-version"], capture_output=True, timeout=30).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+    java = shutil.which("java")
+    return java is not None and subprocess.run([java, "-version"], capture_output=True).returncode == 0
 
 
-def meteor_statistics(
-    hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]], timeout: float = 600.0
-) -> np.ndarray:
+def meteor_statistics(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> np.ndarray:
     """What METEOR 1.5, with the options of the COCO tools, counts in each caption and its best reference: (N, 23).
 
-    The program expects the same number of references for every image; it scores against the best one, so repeating the last
-    reference changes nothing.
-
     Raises:
-        SatlibError: Java does not work, or METEOR fails or takes more than `timeout` seconds.
+        SatlibError: Java does not work, or METEOR fails.
     """
     if not java_available():
         raise SatlibError(f"METEOR is missing: no working Java was found; {GET_JAVA}")
+    # Every image needs the same number of references. The best one counts, so repeating the last changes nothing.
     most = max(len(lines) for lines in references.values())
+    padded = [line for image in hypotheses for line in [*references[image], *[references[image][-1]] * most][:most]]
     with tempfile.TemporaryDirectory(prefix="satlib-meteor-") as folder:
-        padded = [line for image in hypotheses for line in [*references[image], *[references[image][-1]] * most][:most]]
         for name, lines in (("hypotheses", hypotheses.values()), ("references", padded)):
             Path(folder, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         command = ["java", "-Xmx2G", *_LOCALE, "-jar", str(_METEOR_JAR), "hypotheses", "references", "-ssOut"]
         command += ["-r", str(most), "-l", "en", "-norm", "-a", str(_PARAPHRASES)]
-        try:
-            finished = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=timeout)
-        except (subprocess.SubprocessError, OSError) as error:
-            raise SatlibError(f"METEOR is missing: {error}") from error
-    counted = np.array([line.split() for line in finished.stdout.decode().splitlines()], dtype=np.float64)
+        finished = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8")
+    if finished.returncode:
+        raise SatlibError(f"METEOR is missing: {finished.stderr.strip()}")
+    counted = np.array([line.split() for line in finished.stdout.splitlines()], dtype=np.float64)
     words, chunks, matches = counted[:, :2], 20, counted[:, -2:]
     counted[(matches == words).all(1) & (counted[:, chunks] == 1), chunks] = 0  # as the program does when it scores
     return counted

@@ -9,18 +9,17 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from satlib.data.images import seen_box
+from satlib.data.images import SIZE, seen_box
 
-SIDE = 224  # pixels: side of the square that the encoder sees, and by default the longer side of a drawn photograph
 _DIMMED = 0.55  # the share of their (gamma-coded) value that pixels without attention keep: 27 % of their light
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green and blue (ITU-R BT.601)
 
 
-def upsample(alphas: Tensor, size: tuple[int, int] = (SIDE, SIDE)) -> Tensor:
-    """Upsample attention maps to pixels and smooth them with a Gaussian (section 5.4).
+def upsample(alphas: Tensor, size: tuple[int, int] = (SIZE, SIZE)) -> Tensor:
+    """Upsample attention maps (C, h, w) to pixels (C, H, W), float32, and smooth them with a Gaussian (section 5.4).
 
-    Each weight of alphas (C, h, w) first fills its cell: (C, H, W), float32; from 14x14 to 224x224 pixels the factor is the paper's
-    2^4 = 16. The standard deviation of the Gaussian is one cell. Mirrored at the border, a uniform map stays uniform.
+    Each weight first fills its cell: from 14x14 to 224x224 pixels the factor is the paper's 2^4 = 16. The standard deviation of the
+    Gaussian is one cell. Mirrored at the border, a uniform map stays uniform.
     """
     height, width = alphas.shape[-2:]
     cells = alphas.detach().float().cpu().unsqueeze(1)
@@ -41,13 +40,13 @@ def _smooth(maps: Tensor, sigma: float) -> Tensor:
     return maps @ matrix.T
 
 
-def lit(photo: Image.Image, alphas: Tensor, longest: int = SIDE, view: str = "whole") -> np.ndarray:
+def lit(photo: Image.Image, alphas: Tensor, longest: int = SIZE, view: str = "whole") -> np.ndarray:
     """Draw a photograph, its longer side of `longest` pixels, lit by each of several maps: (C, h, w) -> (C, H, W, 3), uint8."""
     pixels = scaled(photo, longest)
     return np.stack([light(pixels, alpha) for alpha in spread(photo.size, alphas, pixels.shape[:2], view).numpy()])
 
 
-def scaled(photo: Image.Image, longest: int = SIDE) -> np.ndarray:
+def scaled(photo: Image.Image, longest: int = SIZE) -> np.ndarray:
     """An RGB photograph scaled so that its longer side has `longest` pixels: (H, W, 3), values 0 to 1."""
     factor = longest / max(photo.size)
     width, height = (max(1, round(factor * side)) for side in photo.size)
@@ -66,13 +65,13 @@ def spread(photo: tuple[int, int], alphas: Tensor, size: tuple[int, int], view: 
 
 
 def _pixels(begin: float, end: float, size: int) -> tuple[int, int]:
-    """From pixel to pixel, at least one: of a very long photograph "crop" sees less."""
+    """The first pixel and the one after the last, at least one: of a very long photograph "crop" sees less."""
     first = min(max(round(begin), 0), size - 1)
     return first, max(min(round(end), size), first + 1)
 
 
 def strength(alpha: np.ndarray) -> np.ndarray:
-    """A map (H, W) divided by its own maximum, 0 to 1; its minimum is not subtracted, so a nearly even map stays near 1."""
+    """A map (H, W) divided by its maximum; its minimum is not subtracted, so a nearly even map stays near 1."""
     return (alpha / max(float(alpha.max()), 1e-12)).clip(0, 1)
 
 

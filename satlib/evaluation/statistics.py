@@ -2,10 +2,8 @@
 
 An evaluation keeps, for each image, numbers whose sums over any set of images give the scores of that set: what BLEU and METEOR
 count, the image's own score (`MEANS`), or how many of its words or objects have a property, and how many there are (`SHARES`).
-CIDEr's n-gram weights are always those of the whole set.
-
-A percentile interval comes from `RESAMPLES` draws of as many images as there are, with replacement. The draws are the same for all
-models, so the difference of two models is resampled in pairs.
+CIDEr's n-gram weights are always those of the whole set. The resamples are the same for all models, so the difference of two models
+is resampled in pairs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,9 +30,7 @@ class Statistics:
 
     columns: tuple[str, ...]
     images: tuple[str, ...]  # their ids, sorted
-    values: (
-        np.ndarray
-    )  # (N, P); NaN for what an image does not have, such as the movement of the maps of an empty caption
+    values: np.ndarray  # (N, P); NaN for what an image does not have, such as the movement of an empty caption's maps
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Statistics":
@@ -50,17 +46,14 @@ def stored(columns: Mapping[str, Sequence[float | None]], image_ids: Sequence[st
     def short(value: float | None) -> float | int | None:
         return None if value is None else int(value) if float(value).is_integer() else round(float(value), 3)
 
-    rows = zip(*columns.values(), strict=True)
-    return {
-        "columns": list(columns),
-        "images": {image: [short(value) for value in row] for image, row in zip(image_ids, rows, strict=True)},
-    }
+    rows = [[short(value) for value in row] for row in zip(*columns.values(), strict=True)]
+    return {"columns": list(columns), "images": dict(zip(image_ids, rows, strict=True))}
 
 
 def scores(statistics: Statistics, counts: np.ndarray) -> dict[str, np.ndarray]:
     """The scores of R samples of the images, by name, (R,) each; counts (R, N): how often each image is in each sample.
 
-    They are in percent, but the maps' entropy is in nats and their movement from 0 to 1.
+    All are in percent, except the maps' entropy (nats) and movement (0 to 1).
     """
     at = {name: index for index, name in enumerate(statistics.columns)}
     present = np.isfinite(statistics.values)
@@ -79,16 +72,16 @@ def scores(statistics: Statistics, counts: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def whole(columns: Mapping[str, Sequence[float | None]]) -> dict[str, float]:
-    """The scores of all images, from columns of statistics with a number for each."""
+    """The scores of all images, from a column for each statistic."""
     values = np.array(list(columns.values()), dtype=np.float64).T
     everything = Statistics(tuple(columns), tuple(map(str, range(len(values)))), values)
     return {name: float(score[0]) for name, score in scores(everything, np.ones((1, len(values)))).items()}
 
 
 @lru_cache(maxsize=8)
-def resamples(images: int, number: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """How often each image is in each bootstrap sample: (number, images); the same for the same arguments."""
-    drawn = np.random.default_rng(seed).multinomial(images, np.full(images, 1 / images), size=number)
+def resamples(images: int) -> np.ndarray:
+    """How often each image is in each bootstrap sample: (RESAMPLES, images); always the same."""
+    drawn = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=RESAMPLES)
     return drawn.astype(np.float64)
 
 

@@ -1,7 +1,7 @@
 """A table of results like the paper's Table 1: the published scores, and below them those of satlib's own evaluations.
 
-A second table compares models: two models caption the same images, so the difference of their scores is resampled in pairs
-(`satlib.evaluation.statistics.differences`), and its 95 % interval is narrower than the models' own intervals suggest.
+A second table compares models: two models caption the same images, so the difference of their scores is resampled in pairs, and
+its 95 % interval is narrower than the models' own intervals suggest.
 """
 
 import json
@@ -30,10 +30,10 @@ COLUMNS = {
 }
 COMPARED = ("BLEU-1", "BLEU-4", "METEOR", "CIDEr")
 NOTES = (
-    "Percent. BLEU-1..4: the paper's protocol, corpus BLEU without brevity penalty; COCO BLEU-4: the COCO tools', with it.",
-    "Mass and peak: how much of a word's map, and how often its largest pixel, is on what the word names: in scenes the objects that "
-    "generated captions name, in photographs the boxes of the phrases of true captions.",
-    "±: half the width of the 95 % interval by the bootstrap over images, which does not cover the randomness of training.",
+    "Percent. BLEU-1..4: without brevity penalty, as in the paper; COCO BLEU-4: with it, as in the COCO tools.",
+    "Mass and peak: how much of a word's map, and how often its largest pixel, is on what the word names: the objects of a scene, in "
+    "generated captions; boxes in a photograph, in true ones.",
+    "±: half the 95 % interval by the bootstrap over images, which does not cover the randomness of training.",
 )
 
 # Table 1 of the paper as printed there: BLEU-1..4 without brevity penalty, METEOR.
@@ -49,17 +49,12 @@ class Row:
     name: str  # the model's name in the paper, or that of our run's folder, by default its recipe's
     figures: Mapping[str, float]  # column to score
     half_widths: Mapping[str, float] = field(default_factory=dict)  # of the scores' 95 % intervals
-    evaluation: Mapping[str, Any] = field(default_factory=dict)  # what the file of ours holds
+    statistics: Statistics | None = None  # of the images of our evaluation
 
     @property
     def ours(self) -> bool:
         """Whether this is satlib's own evaluation."""
-        return bool(self.evaluation)
-
-    @property
-    def statistics(self) -> Statistics:
-        """The statistics of our evaluation's images."""
-        return Statistics.of(self.evaluation["statistics"])
+        return self.statistics is not None
 
 
 def rows(paths: Iterable[Path], split: str = "test") -> list[Row]:
@@ -68,7 +63,8 @@ def rows(paths: Iterable[Path], split: str = "test") -> list[Row]:
     Raises:
         SatlibError: a file is missing, or is not an evaluation.
     """
-    ours = [row for path in paths for row in [_row(path)] if row.evaluation["split"] == split]
+    evaluations = {path: evaluate.read(path) for path in paths}
+    ours = [_row(path, evaluation) for path, evaluation in evaluations.items() if evaluation["split"] == split]
     table = []
     for data in (*PUBLISHED, *sorted({row.data for row in ours} - PUBLISHED.keys())):
         table += [Row(data, name, scores) for name, scores in PUBLISHED.get(data, {}).items()]
@@ -76,45 +72,39 @@ def rows(paths: Iterable[Path], split: str = "test") -> list[Row]:
     return table
 
 
-def _row(path: Path) -> Row:
+def _row(path: Path, evaluation: Mapping[str, Any]) -> Row:
     """Our row, from an evaluation and, if `satlib ground` has measured the run with boxes, what is beside it."""
-    evaluation = evaluate.read(path)
     scores = dict(evaluation["metrics"])
     grounded = path.with_name(f"ground-{evaluation['split']}.json")
     if grounded.is_file():
         means = read_json(grounded, dict[str, Any], "a result of satlib ground").get("true", {}).get("all", {})
         scores |= {name: means[name] for name in ("mass", "peak") if name in means}
-    widths = {}
-    if "statistics" in evaluation:
-        limits = intervals(Statistics.of(evaluation["statistics"]))
-        widths = {name: (high - low) / 2 for name, (low, high) in limits.items()}
+    statistics = Statistics.of(evaluation["statistics"])
+    widths = {name: (high - low) / 2 for name, (low, high) in intervals(statistics).items()}
     return Row(
         _NAMES.get(evaluation["data"].lower(), evaluation["data"]),
         path.resolve().parent.name,
         {column: scores[name] for column, (name, _) in COLUMNS.items() if name in scores},
         {column: widths[name] for column, (name, _) in COLUMNS.items() if name in scores and name in widths},
-        evaluation,
+        statistics,
     )
 
 
-def render(rows: Sequence[Row], markdown: bool = False, with_intervals: bool = True) -> str:
-    """Lay out the table, with notes on the columns and, with intervals, the table of differences below it."""
+def render(rows: Sequence[Row], markdown: bool = False) -> str:
+    """Lay out the table, with notes on the columns, and the table of differences below it."""
     columns = [column for column in COLUMNS if any(column in row.figures for row in rows)]
-
     cells = [[row.data, f"satlib: {row.name}" if row.ours else row.name] for row in rows]
     for row, line in zip(rows, cells, strict=True):
         for column in columns:
             decimals = COLUMNS[column][1]
             figure = f"{row.figures[column]:.{decimals}f}" if column in row.figures else "-"
-            if with_intervals and column in row.half_widths:
+            if column in row.half_widths:
                 figure += f"{' ± ' if markdown else '±'}{row.half_widths[column]:.{decimals}f}"
             line.append(figure)
     parts = [_table(cells, ["Data", "Model", *columns], 2, markdown), ("\n\n" if markdown else "\n").join(NOTES)]
-    if with_intervals and (compared := compare(rows)):
+    if compared := compare(rows):
         parts.append(_table(compared, ["Data", "Model", "less", *COMPARED], 3, markdown))
-        parts.append(
-            "Differences, with 95 % intervals by the paired bootstrap over images; an interval with 0 shows none."
-        )
+        parts.append("Differences, with 95 % intervals by the paired bootstrap over images.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -126,14 +116,15 @@ def _table(cells: Sequence[Sequence[str]], headers: Sequence[str], words: int, m
 
 def compare(rows: Sequence[Row]) -> list[list[str]]:
     """The differences of our rows from soft attention trained the same way: of flickr8k-lite0-none from flickr8k-lite0-soft."""
-    ours = {row.name: row for row in rows if row.ours and "statistics" in row.evaluation}
+    statistics = {row.name: row.statistics for row in rows if row.statistics}
     lines = []
-    for name, row in ours.items():
-        soft = ours.get(name.rpartition("-")[0] + "-soft", row)
-        if soft is not row and soft.statistics.images == row.statistics.images:
-            leads, cells = differences(row.statistics, soft.statistics), []
+    for row in rows:
+        partner = row.name.rpartition("-")[0] + "-soft"
+        soft = statistics.get(partner)
+        if row.statistics and soft and partner != row.name and soft.images == row.statistics.images:
+            leads, cells = differences(row.statistics, soft), []
             for score, decimals in (COLUMNS[column] for column in COMPARED):
                 lead, low, high = leads.get(score, (math.nan,) * 3)
                 cells.append(f"{lead:+.{decimals}f} ({low:+.{decimals}f} to {high:+.{decimals}f})")
-            lines.append([row.data, name, soft.name, *cells])
+            lines.append([row.data, row.name, partner, *cells])
     return lines
