@@ -1,8 +1,7 @@
 """`satlib demo`: training, evaluation and captioning in minutes on a CPU, without a download.
 
-Soft attention is trained on drawn scenes and scored on held-out scenes; then the model for photographs captions free ones: first
-those that are like its training photographs, then, so marked, those that are not. A picture for each caption shows where each
-word looked.
+Soft attention is trained on drawn scenes and scored on held-out scenes; then the model for photographs captions free ones. A
+picture for each caption shows where each word looked.
 """
 
 import shutil
@@ -34,11 +33,6 @@ ROOTS = (Path(__file__).resolve().parent.parent, Path.cwd(), Path.cwd().parent)
 FOLDERS = [root / "notebooks" / "photographs" for root in ROOTS]
 FOLDER = next(filter(Path.is_dir, FOLDERS), FOLDERS[0])
 PHOTOGRAPHS = ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg")
-FAMILIAR = {  # `Caption.unlike`, in the order in which the demo shows photographs
-    False: "Like its training photographs, which does not make every caption true:",
-    True: "Unlike its training photographs, so expect mistakes:",
-    None: "The model cannot tell whether these are like its training photographs:",
-}
 METRICS = {
     "exact match": "of captions have both objects, all attributes and the relation right",
     "peak": "of words look at the object that they name",
@@ -50,9 +44,7 @@ METRICS = {
 def photographs() -> list[Path]:
     """The course's photographs: an astronaut, a cat, a cup of coffee and a rocket; only the repository has them."""
     if not FOLDER.is_dir():
-        raise SatlibError(
-            "the course's photographs are in the repository, in notebooks/photographs; run this in a checkout"
-        )
+        raise SatlibError("the course's photographs are in the repository, in notebooks/photographs")
     return [FOLDER / name for name in PHOTOGRAPHS]
 
 
@@ -65,18 +57,22 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     """Train, evaluate and caption photographs; print each step and the time since the start.
 
     Training starts from scratch, on the CPU, so that the same machine gives the same results every time: the run of an earlier
-    demo in the folder is deleted, another run is refused.
+    demo in the folder is deleted.
     """
     start = time.monotonic()
 
     def say(line: str) -> None:
         print(f"[{time.monotonic() - start:3.0f} s] {line}", flush=True)
 
-    model = shipped.model()  # first, so that a missing model is reported before the training
+    model, paths = (
+        shipped.model(),
+        [*people(), *photographs()],
+    )  # first, so that what is missing is reported before the training
     chosen = msgspec.structs.replace(recipe.load("scenes-soft", changes), name=NAME)
     train = chosen.data.train_images
     say(f"1. Soft attention on {train:,} drawn scenes, encoder and decoder from scratch")
-    folder = _emptied(out / "training")
+    folder = out / "training"
+    forget(folder)
     data = scenes.load(train, dev, test)
     captioner = loop.train(chosen, data, Pixels(data), folder, "cpu", progress)
 
@@ -90,48 +86,34 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
         print(f"   note: {note}")
     for i, example in enumerate(data.split("test")[:DRAWN], 1):
         scene, picture = scenes.scene(example.image_id), out / f"scene-{i}.png"
-        text = _picture(captioner, data.photo(example), picture).text
+        text = describe(captioner, data.photo(example), picture).text
         verdict = "right" if scenes.exact_match(text, scene) else f"wrong; a correct caption: {scene.captions[0]}"
         print(f"   {picture}: {text} ({verdict})")
 
     say(f"3. Photographs, captioned by the model that comes with satlib ({model.stem})")
-    if FOLDER.is_dir():
-        print("   It has seen 6,000 photographs (Flickr8k), most of people and dogs outdoors, and nothing else.")
-        _describe(Captioner.load(model), [*people(), *photographs()], out)
-    else:
-        print(
-            "   They are in the repository, in notebooks/photographs; satlib caption YOUR_PHOTO.jpg captions your own."
-        )
+    print("   It has seen 6,000 photographs (Flickr8k), most of people and dogs outdoors, and nothing else.")
+    captioner = Captioner.load(model)
+    for path in paths:
+        picture = out / f"photo-{path.stem}.png"
+        caption = describe(captioner, images.open_photo(path), picture)
+        warning = " (unlike its training photographs: expect mistakes)" if caption.unlike else ""
+        print(f"   {picture}: {caption.text}{warning}")
 
     say(f"Done. {out}/ has a picture for each caption: in colour where the model looked at each word, grey elsewhere.")
     print(f"   {folder}/ has the training run, with curves.png and evaluation-test.json. Next, try:")
     print("   satlib caption YOUR_PHOTO.jpg     caption your own photograph")
     print("   satlib train scenes-soft          train on all scenes, to the end; then scenes-none, to compare")
-    print("   satlib data fetch flickr8k        download photographs to train on")
 
 
-def _emptied(folder: Path) -> Path:
-    """Delete the run of an earlier demo; refuse a folder that holds anything else."""
+def forget(folder: Path) -> None:
+    """Delete the run of an earlier demo, and no other."""
     file = folder / "recipe.toml"
     if file.is_file() and file.read_text(encoding="utf-8").startswith(f'name = "{NAME}"\n'):
         shutil.rmtree(folder)
-    if folder.exists() and any(folder.iterdir()):
-        raise SatlibError(f"{folder} was not made by satlib demo; name another folder with --out")
-    return folder
 
 
-def _picture(captioner: Captioner, photo: Image.Image, path: Path) -> Caption:
+def describe(captioner: Captioner, photo: Image.Image, path: Path) -> Caption:
     """Caption a photograph and draw where each word looked."""
     caption = captioner.caption([photo])[0]
     plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, path, captioner.view)
     return caption
-
-
-def _describe(captioner: Captioner, paths: Sequence[Path], out: Path) -> None:
-    """Caption photographs and draw each; print those that are like the training photographs first."""
-    pictures = [out / f"photo-{path.stem}.png" for path in paths]
-    captions = [_picture(captioner, images.open_photo(path), to) for path, to in zip(paths, pictures, strict=True)]
-    for unlike, heading in FAMILIAR.items():
-        lines = [f"   {to}: {each.text}" for to, each in zip(pictures, captions, strict=True) if each.unlike is unlike]
-        if lines:
-            print("\n".join([f"   {heading}", *lines]))

@@ -9,15 +9,21 @@ import torch
 from torch import Tensor
 
 
-def difference(
-    expected: Any, got: Any, tolerance: float = 1e-4, where: str = "", parts: Sequence[str] = ()
-) -> str | None:
+def difference(expected: Any, got: Any, tolerance: float = 1e-4, parts: Sequence[str] = ()) -> str | None:
     """Describe the first difference between two results in one line; None if they are equal.
 
     Results are tensors, numbers, strings, and lists, tuples and dicts of them. A number equals a tensor without axes of the same value,
-    a list a tuple, and float32 may stand for float64. The tolerance is relative to the largest expected number; `where` names this part
-    of the result in the message, and `parts` the elements of a sequence.
+    a list a tuple, and float32 may stand for float64. The tolerance is relative to the largest expected number; `parts` names the
+    elements of a sequence in the message.
     """
+    try:
+        return _difference(expected, got, tolerance, "", parts)
+    except Exception as error:  # a learner's object may raise anything when it is inspected
+        return f"{kind(got)} that cannot be compared: {type(error).__name__}"
+
+
+def _difference(expected: Any, got: Any, tolerance: float, where: str, parts: Sequence[str] = ()) -> str | None:
+    """`difference` of a part of two results, which the message calls `where`."""
     of = f"{where}: " if where else ""
     if isinstance(expected, (Tensor, Number, np.bool_)) and not isinstance(expected, str):
         problem = _not_numbers(expected, got)
@@ -42,18 +48,10 @@ def difference(
     else:
         return None if expected == got else f"{of}expected {short(expected)}, got {short(got)}"
     for name, one, other in pairs:
-        problem = difference(one, other, tolerance, f"{where}, {name}" if where else name)
+        problem = _difference(one, other, tolerance, f"{where}, {name}" if where else name)
         if problem:
             return problem
     return None
-
-
-def same(expected: Any, got: Any, tolerance: float) -> bool:
-    """Whether two results are equal; results that cannot be compared are not."""
-    try:
-        return difference(expected, got, tolerance) is None
-    except Exception:  # a learner's object may raise anything when it is inspected
-        return False
 
 
 def _not_numbers(expected: Any, got: Any) -> str | None:
@@ -102,8 +100,5 @@ def kind(value: Any) -> str:
 
 def short(value: Any, most: int = 120) -> str:
     """A value's repr on one line, cut off at `most` characters."""
-    try:
-        text = " ".join(repr(value).split())
-    except Exception:  # a learner's __repr__
-        text = kind(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= most else text[: most - 4] + " ..."

@@ -88,8 +88,7 @@ def _beam(
 ) -> tuple[list[Beginning], list[Beginning]]:
     """The captions that a beam finishes, and the beginnings that are left.
 
-    Of the finished captions it keeps "all"; or, by mistake, those of the "last" step, those that "ended last", or the "first" that
-    ends, with which it stops.
+    It keeps "all" finished captions; or, by mistake, those of the "last" step, or the "first" that ends, with which it stops.
     """
     living: list[Beginning] = [((), 0.0)]
     finished: list[Beginning] = []
@@ -99,10 +98,7 @@ def _beam(
         ]
         grown = sorted(grown, key=lambda each: each[1], reverse=True)[:width]
         ended = [each for each in grown if each[0][-1] == END]
-        if keep == "all":
-            finished += ended
-        elif ended or keep == "last":
-            finished = ended
+        finished = ended if keep == "last" else finished + ended
         living = [each for each in grown if each[0][-1] != END]
         if not living or (keep == "first" and finished):
             break
@@ -128,7 +124,7 @@ beam_search.parts = ("the words", "the log-probability")
 beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 beam_search.mistakes = {
     "this is greedy decoding: keep the `width` best beginnings, not one": lambda *x: beam_search(x[0], 1, x[2]),
-    "captions that ended early are forgotten: they stay in the race": partial(beam_search, keep="ended last"),
+    "captions that ended early are forgotten: they stay in the race": partial(beam_search, keep="last"),
     "it stops at the first finished caption: others may become better": partial(beam_search, keep="first"),
 }
 
@@ -271,15 +267,12 @@ def best_caption(next_words: NextWords, width: int, longest: int, *, keep: str =
 best_caption.start = partial(best_caption, keep="last")
 best_caption.says = "captions that end early and late, beams of two to four"
 best_caption.cases = lambda: [
-    (SHORT, 2, 4),
-    (STORY, 3, 5),
-    (STORY, 2, 1),
+    *((SHORT, 2, 4), (STORY, 3, 5), (STORY, 2, 1)),
     *((_drawn(seed), width, longest) for seed in (1, 2, 3) for width in (2, 4) for longest in (3, 6)),
 ]
 best_caption.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 best_caption.mistakes = {
     "the first caption that ends is taken: a better one may still be on its way": partial(best_caption, keep="first"),
-    "only captions that ended last may win: keep those of all steps": partial(best_caption, keep="ended last"),
 }
 
 

@@ -14,10 +14,9 @@ import ipywidgets
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
-from torch import Tensor
 
 from satcourse.widgets import still
-from satcourse.widgets.reading import ALTERNATIVES, Reading, annotate, read
+from satcourse.widgets.reading import ALTERNATIVES, annotate, read
 from satlib.data.images import seen_box
 from satlib.errors import SatlibError
 from satlib.evaluation import overlay, plots
@@ -37,20 +36,15 @@ class Scrubber:
 
     A click on the picture forces all attention of the chosen word to that place; a second click releases it. A word that is pressed
     or typed stands in place of the chosen one. The words before it stay, and the model continues after it (greedily, as
-    `reading.read`). Everything shown follows from `picture`, `word`, `places` and `said`.
+    `reading.read`). Setting the controls' values in code acts like a hand.
 
-    reading: the caption shown. places: word index -> (row, column) that the word is forced to look at. said: the first words, up
-    to the last that was pressed or typed. picture, word: the controls; setting their values in code acts like a hand. cells: a
-    transparent button over each place of the annotation grid. alternatives: a button for each of the likeliest words. instead: a field
-    for any other word. release: the button that takes back all that was forced.
+    own, reading: the caption with nothing forced, and the one that is shown. places: word index -> (row, column) that the word is
+    forced to look at. said: the first words, up to the last that was pressed or typed. cells: a transparent button over each place.
     """
 
     def __init__(self, captioner: Captioner, pictures: Mapping[str, Image.Image]) -> None:
         self._captioner, self._pictures = captioner, pictures
-        self._known: dict[str, tuple[Tensor, Reading]] = {}  # annotation vectors and own caption of each picture
-        self._busy = False
-        self.places: dict[int, tuple[int, int]] = {}
-        self.said: list[str] = []
+        self._grid = captioner.encoder.grid
         self.picture = ipywidgets.Dropdown(options=list(pictures), description="picture", layout={"width": "260px"})
         self.release = ipywidgets.Button(description="let it go on by itself", layout={"width": "190px"})
         self.word = ipywidgets.IntSlider(min=0, max=1, readout=False)
@@ -84,8 +78,8 @@ class Scrubber:
 
     def figure(self) -> Figure:
         """All steps of the caption that is shown, which remain visible where widgets do not work."""
-        photo, reading = self._pictures[self.picture.value], self.reading
-        return plots.attention_figure(photo, reading.labels[:-1], reading.alphas, view=self._captioner.view)
+        words, alphas = self.reading.labels[:-1], self.reading.alphas
+        return plots.attention_figure(self._photo, words, alphas, view=self._captioner.view)
 
     def look_at(self, place: tuple[int, int]) -> None:
         """Force the chosen word's attention to a place (row, column), or release the word if it is already forced there."""
@@ -101,15 +95,6 @@ class Scrubber:
         except SatlibError as error:  # not in the vocabulary
             self.note.value = html.escape(str(error))
 
-    @property
-    def own(self) -> Reading:
-        """The model's own caption of the picture, with nothing forced."""
-        return self._known[self.picture.value][1]
-
-    @property
-    def _grid(self) -> tuple[int, int]:
-        return self._captioner.encoder.grid
-
     def _cell(self, row: int, column: int) -> Any:
         layout = {"width": "auto", "height": "auto", "margin": "0", "padding": "0"}
         layout["grid_area"] = f"{row + 2} / {column + 2} / {row + 3} / {column + 3}"
@@ -120,20 +105,18 @@ class Scrubber:
 
     def _start_over(self, _: Any = None) -> None:
         """Show the chosen picture and its own caption from the first word."""
-        name = self.picture.value
-        if name not in self._known:
-            a = annotate(self._captioner, self._pictures[name])
-            self._known[name] = a, read(self._captioner, a)
+        self._photo = self._pictures[self.picture.value]
+        self._a = annotate(self._captioner, self._photo)
+        self.own = read(self._captioner, self._a)
         self._arrange()
-        self._busy, self.word.value, self._busy = True, 0, False
         self._continue({}, [])
+        self.word.value = 0
 
     def _arrange(self) -> None:
         """Lay the buttons over the part of the picture that the encoder sees."""
-        photo = self._pictures[self.picture.value]
-        scale = _LONGEST / max(photo.size)
-        width, height = (round(scale * side) for side in photo.size)
-        left, top, right, bottom = (scale * edge for edge in seen_box(photo.size, self._captioner.view))
+        scale = _LONGEST / max(self._photo.size)
+        width, height = (round(scale * side) for side in self._photo.size)
+        left, top, right, bottom = (scale * edge for edge in seen_box(self._photo.size, self._captioner.view))
         rows, columns = self._grid
         self.image.layout.width, self.image.layout.height = f"{width}px", f"{height}px"
         self.image.layout.grid_area = f"1 / 1 / {rows + 3} / {columns + 3}"
@@ -145,32 +128,23 @@ class Scrubber:
 
     def _continue(self, places: dict[int, tuple[int, int]], said: list[str]) -> None:
         """Caption the picture again, with attention forced to these places and these first words."""
-        a, own = self._known[self.picture.value]
         light = torch.zeros(1 + max(places, default=-1), *self._grid)
         for index, (row, column) in places.items():
             light[index, row, column] = 1
-        self.reading = read(self._captioner, a, said, given=light.flatten(1)) if places or said else own
+        self.reading = read(self._captioner, self._a, said, given=light.flatten(1))
         self.places, self.said = places, said
-        self._pngs: dict[int, bytes] = {}
         last = len(self.reading.labels) - 1
-        self._busy = True
         self.word.value = min(self.word.value, last)  # before the maximum, which would move it
         self.word.max = last
         half = _WIDE / (2 * (last + 1))  # of a word's column: the slider's ends are below the first and the last word
         self.word.layout.width, self.word.layout.margin = f"{_WIDE - 2 * half + 20:.0f}px", f"0 0 0 {half - 10:.0f}px"
-        self._busy = False
         self._redraw()
 
     def _redraw(self, _: Any = None) -> None:
-        if self._busy:  # called by our own changes to the controls
-            return
-        index = self.word.value
-        if index not in self._pngs:
-            photo, buffer = self._pictures[self.picture.value], io.BytesIO()
-            lit = overlay.lit(photo, self.reading.alphas[index : index + 1], _LONGEST, self._captioner.view)[0]
-            Image.fromarray(lit).save(buffer, "PNG", compress_level=1)
-            self._pngs[index] = buffer.getvalue()
-        self.image.value = self._pngs[index]
+        index, buffer = self.word.value, io.BytesIO()
+        lit = overlay.lit(self._photo, self.reading.alphas[index : index + 1], _LONGEST, self._captioner.view)[0]
+        Image.fromarray(lit).save(buffer, "PNG", compress_level=1)
+        self.image.value = buffer.getvalue()
         self.sentence.value, self.note.value, self.instead.value = self._words(index), self._note(), ""
         where = "where <b>you</b> make it look" if index in self.places else "where it looks by itself"
         self._heading.value = f"Word {index + 1}, {where}. Say instead:"
