@@ -30,8 +30,8 @@ def words(caption: str) -> list[str]:
 
 words.says = "capital letters, accents, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption"
 words.cases = lambda: [
-    *(("A dog runs.",), ("Two dogs, one BALL!",), ("the dog's ball (red)",), ("a t-shirt",), ("2 dogs - one 'big'",)),
-    *(("a merry-go-round",), ("a dog,a cat",), ("a dog at a café",), ("",)),
+    *(("A dog runs.",), ("Two dogs,one BALL!",), ("the dog's t-shirt (red)",), ("2 dogs - one 'big'",)),
+    *(("a merry-go-round at a café",), ("",)),
 ]
 words.mistakes = {
     'capital letters are kept: "Dog" and "dog" would be two words': lambda caption: re.findall(r"[\w'-]+", caption),
@@ -79,29 +79,24 @@ encode.mistakes = {
 
 
 def _sorted_cut(lengths: list[int], size: int) -> list[list[int]]:
-    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
-    """Any order and any division will do: which lengths are together, how often each caption comes, how many batches there are."""
-    given = answer(lengths, size)
-    if not isinstance(given, (list, tuple)):
-        return given
+    """Any order and any division will do: how often each caption comes, which lengths are together, how many batches there are."""
+    batches = answer(lengths, size)
     try:
-        batches = [[int(i) for i in batch] for batch in given]
-    except (TypeError, ValueError):
-        return given
-    seen = Counter(i for batch in batches for i in batch)
-    return {
-        "numbers that no caption has": sorted(seen.keys() - set(range(len(lengths)))),
-        "how often each caption comes": [seen[i] for i in range(len(lengths))],
-        "most lengths in a batch": max(
-            (len({lengths[i] for i in batch if 0 <= i < len(lengths)}) for batch in batches), default=0
-        ),
-        "batches that are too large": sum(len(batch) > size for batch in batches),
-        "how many batches": len(batches),
-    }
+        seen = Counter(int(i) for batch in batches for i in batch)
+        return {
+            "how often each caption comes": [seen.pop(i, 0) for i in range(len(lengths))],
+            "numbers that no caption has": sorted(seen),
+            "batches that hold several lengths": sum(len({lengths[i] for i in batch}) > 1 for batch in batches),
+            "batches that are too large": sum(len(batch) > size for batch in batches),
+            "how many batches": len(batches),
+        }
+    except (TypeError, ValueError, IndexError):
+        return batches
 
 
 @exercise("3.4", "Batches of one length", difficulty=2, minutes=8, equation="section 4.3")

@@ -26,9 +26,9 @@ def draw(alpha: Tensor, darts: Tensor) -> Tensor:
     return (darts.unsqueeze(1) >= alpha.cumsum(1)[:, :-1]).sum(1)
 
 
-draw.says = "ten darts, places of weight 0 and 1 among their targets, and weights that sum to a little less than 1"
+draw.says = "eight darts, places of weight 0 and 1 among their targets, and weights that sum to a little less than 1"
 draw.cases = lambda: [
-    (torch.tensor([[0.45, 0.25, 0.15, 0.1, 0.05]]).repeat(6, 1), torch.tensor([0.01, 0.44, 0.46, 0.8, 0.9, 0.99])),
+    (torch.tensor([[0.45, 0.25, 0.15, 0.1, 0.05]]).repeat(4, 1), torch.tensor([0.01, 0.46, 0.8, 0.99])),
     (torch.tensor([[0.2, 0.8], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0.3, 0.7, 0.0])),
     (_short_of_one(), torch.tensor([1 - 2**-24])),
 ]
@@ -84,16 +84,11 @@ score_loss.mistakes = {
 def _baseline(answer: Answer, baseline: float, log_p: Tensor) -> Any:
     """Advantage and new baseline; whether either hangs on the graph."""
     log_p.requires_grad_()
-    given = answer(baseline, log_p)
-    if not isinstance(given, (tuple, list)) or len(given) != 2:
-        return given
-    tied = [isinstance(each, Tensor) and each.requires_grad for each in given]
-    values = [each.detach() if isinstance(each, Tensor) else each for each in given]
-    return {
-        "the advantage": values[0],
-        "the new baseline": values[1],
-        "constants for autograd": [not each for each in tied],
-    }
+    output = answer(baseline, log_p)
+    if not isinstance(output, (tuple, list)) or len(output) != 2:
+        return output
+    tied = [isinstance(value, Tensor) and value.requires_grad for value in output]
+    return {"the advantage": output[0], "the new baseline": output[1], "parts of the graph": tied}
 
 
 @exercise("6.4", "A baseline that follows", difficulty=2, minutes=4, equation="section 4.1")
@@ -108,16 +103,17 @@ moving_average.observe = _baseline
 moving_average.mistakes = {
     "neither is detached: rewards are numbers here": lambda b, log_p: (log_p - b, 0.9 * b + 0.1 * log_p.mean()),
     "the baseline was updated before its use: it would know the very samples that it is taken off": lambda b, log_p: (
-        (log_p - moving_average(b, log_p)[1]).detach(),
+        moving_average(moving_average(b, log_p)[1], log_p)[0],
         moving_average(b, log_p)[1],
     ),
 }
 
+
 leave_one_out = exercise(
     "6.5", "The other samples as a baseline", difficulty=2, minutes=8, equation="Kool et al. (2019)"
 )(objective.leave_one_out)
-leave_one_out.says = "captions of 2, 3 and 4 samples"
-leave_one_out.cases = lambda: [(numbers(B, N),), (numbers(4, 4, seed=1),), (numbers(1, 2, seed=2),)]
+leave_one_out.says = "captions of 3 and of 4 samples"
+leave_one_out.cases = lambda: [(numbers(B, N),), (numbers(4, 4, seed=1),)]
 leave_one_out.mistakes = {
     "a sample is in its own baseline: leave it out": lambda r: r.mean(1, keepdim=True).expand_as(r),
     "the others' sum is divided by N: there are N - 1 of them": lambda r: (r.sum(1, keepdim=True) - r) / r.shape[1],
@@ -128,8 +124,8 @@ def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> 
     """The loss and its gradients, at the energies: an answer may normalise alpha again, which changes nothing there."""
     energies = alphas.log().requires_grad_()
     loss = answer(log_p_word.requires_grad_(), torch.softmax(energies, -1), *rest)
-    found = gradients(loss, {"log p(y_t)": log_p_word, "the energies": energies})
-    return found if found is loss else {"the loss": torch.as_tensor(loss).detach(), **found}
+    result = gradients(loss, {"log p(y_t)": log_p_word, "the energies": energies})
+    return result if result is loss else {"the loss": torch.as_tensor(loss).detach(), **result}
 
 
 _PLACES = torch.tensor([[0, 4, 2, 2], [1, 1, 3, 0], [2, 0, 4, 1]])
@@ -174,11 +170,10 @@ def group_advantage(rewards: Tensor) -> Tensor:
     return advantages(rewards, "group")
 
 
-group_advantage.says = "groups of 2, 4 and 5, one of them with equal rewards"
+group_advantage.says = "groups of 4 and 5, one of them with equal rewards"
 group_advantage.cases = lambda: [
     (numbers(B, 4),),
     (torch.tensor([[1.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0, 1.0]]),),
-    (numbers(2, 2, seed=1),),
 ]
 group_advantage.tolerance = 1e-3
 group_advantage.mistakes = {
@@ -200,9 +195,7 @@ def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float, *, de
 reinforce_loss.start = partial(reinforce_loss, detach=False)
 reinforce_loss.says = "the gradients at both log-probabilities, with a baseline and without"
 reinforce_loss.cases = lambda: [
-    (distribution(4, seed=1).log(), -5 - numbers(4, seed=2).abs(), -5.5),
-    (distribution(3, seed=3).log(), -9 - numbers(3, seed=4).abs(), 0.0),
-    (distribution(8, seed=5).log(), -6 + numbers(8, seed=6), -6.0),
+    (distribution(4, seed=1).log(), -5 - numbers(4, seed=2).abs(), baseline) for baseline in (-5.5, 0.0)
 ]
 reinforce_loss.observe = _at_both
 reinforce_loss.mistakes = {

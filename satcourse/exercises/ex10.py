@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from satcourse.exercises import ex02
 from satcourse.exercises.compare import kind
 from satcourse.exercises.task import Answer, distribution, exercise, numbers, sums_to_one
 from satcourse.lessons.vectors import Vectors
@@ -158,25 +159,21 @@ def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
 
 def named_right(words: Sequence[str], scene: scenes.Scene) -> int:
     """How many of the two objects of a scene a caption names with the right colour and shape."""
-    said = [dict(phrase.attributes.values()) for phrase in scenes.grammar.phrases(words)]
-    return sum(
-        any(each.get("colour") == thing.colour and each.get("shape") == thing.shape for each in said)
-        for thing in scene.objects
-    )
+    phrases = [dict(phrase.attributes.values()) for phrase in scenes.grammar.phrases(words)]
+    named = [(phrase.get("colour"), phrase.get("shape")) for phrase in phrases]
+    return sum((thing.colour, thing.shape) in named for thing in scene.objects)
 
 
 def share_on_objects(captions: Sequence[Sequence[str]], maps: Tensor, drawn: Sequence[scenes.Scene]) -> float:
     """Of the words that describe an object rightly, the share whose map, of (B, C, L), peaks in the object's box."""
     hits, side = [], math.isqrt(maps.shape[2])
-    cell = SIZE / side  # pixels
-    for words, map_of, scene in zip(captions, maps, drawn, strict=True):
-        for t, index in enumerate(scenes.mentions(words, scene)):
-            if index is not None:
-                row, column = divmod(map_of[t].argmax().item(), side)
-                left, top, right, bottom = scene.objects[index].box
-                x, y = (column + 0.5) * cell, (row + 0.5) * cell
+    for words, alphas, scene in zip(captions, maps, drawn, strict=True):
+        for t, number in enumerate(scenes.mentions(words, scene)):
+            if number is not None:
+                y, x = ex02.centre(int(alphas[t].argmax()), (side, side), SIZE)
+                left, top, right, bottom = scene.objects[number].box
                 hits.append(left <= x <= right and top <= y <= bottom)
-    return sum(hits) / len(hits) if hits else 0.0
+    return sum(hits) / max(1, len(hits))
 
 
 def judge(answer: Answer, a: Tensor) -> list[str]:
@@ -185,15 +182,18 @@ def judge(answer: Answer, a: Tensor) -> list[str]:
     problem = _unusable(result, *a.shape[:2])
     if problem:
         return [problem]
-    captions = [each.split() if isinstance(each, str) else list(each) for each in result[0]]
+    captions, maps = [_words(each) for each in result[0]], result[1]
     _, drawn, _ = _project()
-    right = sum(map(named_right, captions, drawn))
-    on_objects = share_on_objects(captions, result[1], drawn)
-    said = f"{right} of {2 * SCENES} objects have the right colour and shape (the bar is {WORDS_BAR})"
-    looked = f"{on_objects:.0%} of the words that describe an object have the peak of their map on it (the bar is {MAPS_BAR:.0%})"
+    right, on_objects = sum(map(named_right, captions, drawn)), share_on_objects(captions, maps, drawn)
     if right >= WORDS_BAR and on_objects >= MAPS_BAR:
         return [PASSES]
-    return [f"{said}; {looked}", *map(" ".join, captions)]
+    named = f"{right} of {2 * SCENES} objects have the right colour and shape (the bar is {WORDS_BAR})"
+    peaks = f"{on_objects:.0%} of the words that describe an object have the peak of their map on it (the bar is {MAPS_BAR:.0%})"
+    return [f"{named}; {peaks}", *map(" ".join, captions)]
+
+
+def _words(caption: str | Sequence[str]) -> list[str]:
+    return caption.split() if isinstance(caption, str) else list(caption)
 
 
 def _unusable(result: Any, size: int, places: int) -> str | None:
@@ -203,13 +203,12 @@ def _unusable(result: Any, size: int, places: int) -> str | None:
     captions, maps = result
     if isinstance(captions, str) or not isinstance(captions, Sequence) or len(captions) != size:
         return f"expected a list of {size} captions, got {kind(captions)}"
-    words = [each.split() if isinstance(each, str) else each for each in captions]
-    if not all(isinstance(word, str) and word != END_LABEL for each in words for word in each):
+    if not all(isinstance(word, str) and word != END_LABEL for caption in captions for word in _words(caption)):
         return "expected captions of words, as strings, without the end mark; got something else: decode the ids"
-    longest = max(map(len, words))
-    if not isinstance(maps, Tensor) or maps.dim() != 3 or len(maps) != size or not longest <= maps.shape[1]:
+    longest = max(len(_words(caption)) for caption in captions)
+    if not isinstance(maps, Tensor) or maps.dim() != 3 or len(maps) != size or maps.shape[1] < longest:
         return f"expected maps of shape {(size, longest, places)}, or with more than {longest} words, got {kind(maps)}"
-    if not torch.allclose(maps.double().sum(2), torch.ones(maps.shape[:2], dtype=torch.float64), atol=1e-3):
+    if ((maps.sum(2) - 1).abs() > 1e-3).any():
         return "expected maps that sum to 1 over the places, padded ones too, got others"
     return None
 
