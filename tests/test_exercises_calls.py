@@ -29,7 +29,7 @@ def test_an_endless_loop():
     for _ in range(3):
         with pytest.raises(calls.Failed, match=r"^it did not end within 0\.05 s; is there a loop that never stops\?$"):
             calls.run(endless, 0.05)
-    assert calls.run(lambda: "right", 0.05) == ("right", "")
+    assert calls.run(lambda: "right", 0.05) == "right"
 
 
 def test_the_settings_of_a_notebook_change_no_verdict_and_stay_as_they_are():
@@ -61,7 +61,7 @@ def test_settings_that_an_answer_changes_are_put_back_and_what_it_prints_is_show
     state = torch.get_rng_state()
     message, out = failure(answer)
     assert "batch axis" in message
-    assert out == "weights() printed: shape: torch.Size([2, 5])\n\n"
+    assert out.startswith("shape: torch.Size([2, 5])\n")
     assert (torch.get_default_dtype(), torch.zeros(1).device.type) == (torch.float32, "cpu")
     assert torch.is_grad_enabled()
     assert torch.equal(state, torch.get_rng_state())

@@ -1,7 +1,6 @@
 """One call of a learner's function: with the settings of a fresh notebook, within a time limit, and errors in one line."""
 
 import contextlib
-import io
 import linecache
 import signal
 import threading
@@ -10,8 +9,6 @@ from types import CodeType
 from typing import Any
 
 import torch
-
-PRINTED = 2_000  # characters of a call's output that are shown
 
 
 class Failed(Exception):  # noqa: N818  (not our mistake)
@@ -63,15 +60,14 @@ def _limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def run(function: Callable[[], Any], seconds: float, code: CodeType | None = None) -> tuple[Any, str]:
-    """Call a function that calls the learner's, whose `code` finds the line that raised; return the result and what was printed.
+def run(function: Callable[[], Any], seconds: float, code: CodeType | None = None) -> Any:
+    """Call a function that calls the learner's, whose `code` finds the line that raised.
 
     An exception, or more than `seconds`, raises Failed; a line that is still `...` raises Blank.
     """
-    printed = io.StringIO()
     try:
-        with fresh(), _limited(seconds), contextlib.redirect_stdout(printed):
-            result = function()
+        with fresh(), _limited(seconds):
+            return function()
     except (Failed, KeyboardInterrupt):
         raise
     except _TimeUp:
@@ -83,7 +79,6 @@ def run(function: Callable[[], Any], seconds: float, code: CodeType | None = Non
         if len(message) > 160:
             message = message[:156] + " ..."
         raise Failed(f"it raises {type(error).__name__}: {message}{_line(error, code)}") from None
-    return result, printed.getvalue()[:PRINTED]
 
 
 def _line(error: BaseException, code: CodeType | None) -> str:

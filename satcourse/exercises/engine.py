@@ -129,7 +129,7 @@ def _judge(task: Task, answer: Any) -> None:
             raise calls.Blank
         if not callable(answer):
             raise calls.Failed(f"{task.name} is {compare.kind(answer)}, not a function")
-        trials = [_try(task, answer, case, show=not i) for i, case in enumerate(task.cases())]
+        trials = [_try(task, answer, case) for case in task.cases()]
         if task.start is not None and _agrees(task, task.start, trials):
             raise calls.Blank
     except calls.Blank:
@@ -141,13 +141,11 @@ def _judge(task: Task, answer: Any) -> None:
         raise Wrong(task.id, _explain(task, trials, failing))
 
 
-def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...], show: bool) -> _Trial:
+def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...]) -> _Trial:
     """Call the reference and the learner's function on copies of one case's inputs, and compare the results."""
     expected = task.observe(task.reference, *copy.deepcopy(case))
     inputs = copy.deepcopy(case)
-    got, printed = calls.run(lambda: task.observe(answer, *inputs), task.seconds, getattr(answer, "__code__", None))
-    if printed and show:
-        print(f"{task.name}() printed: {printed}")
+    got = calls.run(lambda: task.observe(answer, *inputs), task.seconds, getattr(answer, "__code__", None))
     if got is Ellipsis or (isinstance(got, (tuple, list)) and any(value is Ellipsis for value in got)):
         raise calls.Blank
     for name, before, after in zip(inspect.signature(task.reference).parameters, case, inputs, strict=False):
@@ -179,7 +177,7 @@ def _agrees(task: Task, function: Callable[..., Any], trials: Sequence[_Trial]) 
     for trial in trials:
         inputs = copy.deepcopy(trial.case)
         try:
-            result, _ = calls.run(lambda inputs=inputs: task.observe(function, *inputs), task.seconds)
+            result = calls.run(lambda inputs=inputs: task.observe(function, *inputs), task.seconds)
         except (calls.Failed, calls.Blank):
             return False
         if compare.difference(result, trial.got, task.tolerance):

@@ -32,8 +32,6 @@ best_and_last.cases = lambda: [
     ([10.0, 12.0, 14.0, 13.0, 13.5, 15.0, 14.0], 3),
     ([5.0, 5.0, 5.0, 5.0], 2),
     ([1.0, 2.0, 3.0], 5),
-    ([9.0], 1),
-    ([1.0, 2.0, 1.0, 1.0, 1.0, 3.0], 2),
     ([5.0, 3.0, 4.0, 2.0, 1.0], 2),
 ]
 best_and_last.parts = ("the best epoch", "the last epoch")
@@ -68,11 +66,10 @@ def clipped(gradients: Gradients, most: float) -> Gradients:
     return [each * (most / norm) if norm > most else each for each in gradients]
 
 
-clipped.says = "long and short gradients, of one weight and of two, and gradients of 0, against torch's"
+clipped.says = "long and short gradients, and gradients of 0, against torch's"
 clipped.cases = lambda: [
     ([numbers(3, 2), numbers(4, seed=1, scale=3.0)], 1.0),
     ([numbers(2, seed=2, scale=0.01), numbers(2, 2, seed=3, scale=0.02)], 5.0),
-    ([numbers(6, seed=4, scale=10.0)], 5.0),
     ([torch.zeros(3), torch.zeros(2)], 1.0),
 ]
 clipped.mistakes = {
@@ -129,11 +126,11 @@ in_two_parts.mistakes = {
 
 
 def _with_kind(answer: Answer, alphas: Tensor) -> Any:
-    given = answer(alphas)
-    if not isinstance(given, Tensor):
-        return given
+    result = answer(alphas)
+    if not isinstance(result, Tensor):
+        return result
     # More precision than asked for is no mistake.
-    return {"the values": given, "at least float32": given.dtype in (torch.float32, torch.float64)}
+    return {"the values": result, "at least float32": result.dtype in (torch.float32, torch.float64)}
 
 
 @exercise("8.5", "A sum in half precision", difficulty=2, minutes=8, equation="equation 14")
