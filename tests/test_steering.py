@@ -96,7 +96,6 @@ def test_a_reading_left_alone_is_the_greedy_caption(attention):
         caption, reading = captioner.caption([photo], beam=1)[0], read(captioner, annotate(captioner, photo))
         assert reading.words == caption.words
         assert torch.equal(reading.alphas, caption.alphas)
-        assert torch.tensor(reading.probabilities).log().sum() == pytest.approx(caption.log_probability, abs=1e-4)
         assert {len(words) for words in reading.alternatives} == {ALTERNATIVES}
 
 

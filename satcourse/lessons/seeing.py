@@ -16,7 +16,6 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
 from satlib.data.images import centre, with_shortest
-from satlib.errors import SatlibError
 from satlib.model.encoders import Encoder
 
 WINDOW, SHORTEST = 160, 256  # pixels: side of the window, and shortest side of the photograph that it is cut from
@@ -120,12 +119,9 @@ def side_holding(weights: Tensor, share: float) -> int:
 def transformed(photo: Image.Image, shift: int = 0, scale: float = 1.0, angle: float = 0.0) -> Image.Image:
     """A photograph shifted down (pixels), enlarged or rotated (degrees anticlockwise), cut to 160 x 160 (Zeiler and Fergus, figure 5).
 
-    It is scaled as for the view "crop", its shortest side to 256. The window is smaller than the encoder's square, so it contains
-    pixels of the photograph only and no black border; where it would not, the change is refused.
+    It is scaled as for the view "crop", its shortest side to 256. The window is smaller than the encoder's square, so there is no black
+    border: shift by at most 48, or, without a shift, scale by at least 1 or rotate.
     """
-    farthest = (SHORTEST - WINDOW) // 2
-    if abs(shift) > farthest or scale < 1 or (shift and (angle or scale > 1)):
-        raise SatlibError(f"shift by at most {farthest} pixels; or, without a shift, scale by at least 1 or rotate")
     square = centre(photo.resize(with_shortest(photo.size, SHORTEST), Image.Resampling.BILINEAR), SHORTEST, SHORTEST)
     if angle:
         square = square.rotate(angle, Image.Resampling.BICUBIC)

@@ -22,14 +22,11 @@ ALTERNATIVES = 6  # words that are listed for each step
 class Reading:
     """A caption of C steps whose first words may have been given.
 
-    words: without the end mark. probabilities: (C,), of each word and of the end mark, given the words before it. alphas: (C, h, w).
-    betas: (C,). alternatives: for each step the most probable words with their probabilities, best first.
+    words: without the end mark. alphas: (C, h, w). alternatives: the most probable words of each step, with their probabilities.
     """
 
     words: list[str]
-    probabilities: list[float]
     alphas: Tensor
-    betas: Tensor
     alternatives: list[list[tuple[str, float]]]
 
     @property
@@ -46,9 +43,7 @@ def annotate(captioner: Captioner, picture: Image.Image) -> Tensor:
 
 @torch.inference_mode()
 def read(captioner: Captioner, a: Tensor, forced: Sequence[str] = (), given: Tensor | None = None) -> Reading:
-    """Complete a caption greedily after the given words, of one image with annotation vectors a (L, D).
-
-    The end mark is forced once the caption has the recipe's `decoding.max_length` words.
+    """Complete a caption greedily, of one image with annotation vectors a (L, D), to at most `decoding.max_length` words.
 
     forced: the first words of the caption, "(end)" for the end mark; words outside the vocabulary are refused. given: attention
     weights (C, L) for the first C words; a row of zeros leaves the model's own.
@@ -59,18 +54,18 @@ def read(captioner: Captioner, a: Tensor, forced: Sequence[str] = (), given: Ten
         raise SatlibError(f"{unknown!r} is not in the model's vocabulary of {len(captioner.vocabulary)} words")
     ids = [names.index(word) for word in forced]
     longest = max(captioner.recipe.decoding.max_length, len(ids))
-    annotations, word, steps = decoder.project(a[None]), -1, []
+    annotations = decoder.project(a[None])
     state: Any = decoder.initial_state(a[None])
+    word, words, maps, alternatives = -1, [], [], []
     for t in range(longest + 1):
-        logits, state, alpha, beta, _ = decoder.predict(annotations, state, torch.tensor([word], device=a.device))
+        logits, state, alpha, *_ = decoder.predict(annotations, state, torch.tensor([word], device=a.device))
         p = torch.softmax(logits[0], dim=0)
         p[UNKNOWN] = 0.0  # never generated
         word = ids[t] if t < len(ids) else END if t == longest else int(p.argmax())
-        best = [(names[i], float(p[i])) for i in p.topk(min(ALTERNATIVES, len(p))).indices.tolist()]
-        steps.append((word, float(p[word]), alpha[0].cpu(), beta[0].cpu(), best))
+        words.append(word)
+        maps.append(alpha[0].cpu())
+        alternatives.append([(names[i], float(p[i])) for i in p.topk(min(ALTERNATIVES, len(p))).indices.tolist()])
         if word == END:
             break
-    words, probabilities, alphas, betas, alternatives = zip(*steps, strict=True)
-    maps = torch.stack(alphas).unflatten(1, captioner.encoder.grid)
-    decoded = captioner.vocabulary.decode(words)
-    return Reading(decoded, list(probabilities), maps, torch.stack(betas), list(alternatives))
+    alphas = torch.stack(maps).unflatten(1, captioner.encoder.grid)
+    return Reading(captioner.vocabulary.decode(words), alphas, alternatives)
