@@ -18,8 +18,8 @@ def tiny(*modules):
     for module in modules:
         if isinstance(module, nn.Conv2d):
             nn.init.normal_(module.bias)
-    network = encoders.Network(nn.Sequential(*modules), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), channels="BGR")
-    return encoders.Encoder("tiny", network).double().requires_grad_(False)
+    encoder = encoders.Encoder(nn.Sequential(*modules), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), channels="BGR")
+    return encoder.double().requires_grad_(False)
 
 
 def vgg_like():

@@ -36,7 +36,7 @@ def build(pretrained):
     generator = torch.Generator().manual_seed(0 if pretrained else 1)
     for parameter in convolution.parameters():
         nn.init.normal_(parameter, generator=generator)
-    return encoders.Network(nn.Sequential(nn.AdaptiveAvgPool2d(GRID), convolution, nn.BatchNorm2d(DIM)))
+    return encoders.Encoder(nn.Sequential(nn.AdaptiveAvgPool2d(GRID), convolution, nn.BatchNorm2d(DIM)))
 
 
 def the_recipe(*changes):

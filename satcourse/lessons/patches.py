@@ -11,9 +11,9 @@ from satlib.model import encoders
 NAME = "patches"
 
 
-def build(pretrained: bool) -> encoders.Network:
+def build(pretrained: bool) -> encoders.Encoder:
     """Images (B, 3, 224, 224) -> (B, 48, 7, 7); it has no weights, so `pretrained` has no effect."""
-    return encoders.Network(nn.Sequential(nn.AdaptiveAvgPool2d(28), nn.PixelUnshuffle(4)))
+    return encoders.Encoder(nn.Sequential(nn.AdaptiveAvgPool2d(28), nn.PixelUnshuffle(4)))
 
 
 encoders.register(NAME, build)

