@@ -26,7 +26,7 @@ def test_energy_equals_a_loop_over_places(D, n):
     energy = attention.AdditiveEnergy(D, n, WIDTH).double()
     a, h = torch.randn(B, L, D).double(), torch.randn(B, n).double()
     expected = [[by_loop(energy, a[b, i].tolist(), h[b].tolist()) for i in range(L)] for b in range(B)]
-    torch.testing.assert_close(energy(energy.keys(a), h), torch.tensor(expected).double())
+    torch.testing.assert_close(energy(energy.annotation(a), h), torch.tensor(expected).double())
 
 
 def test_gradients_by_finite_differences():

@@ -42,7 +42,7 @@ def test_each_place_is_asked_alone():
     a, h = torch.randn(1, L, D).double(), torch.randn(1, D).double()
     changed = a.clone()
     changed[0, 2] += 1
-    difference = (energy(energy.keys(a), h) - energy(energy.keys(changed), h)).abs()[0] > 0
+    difference = (energy(energy.annotation(a), h) - energy(energy.annotation(changed), h)).abs()[0] > 0
     assert difference.tolist() == [i == 2 for i in range(L)]
 
 

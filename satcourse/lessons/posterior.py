@@ -28,7 +28,7 @@ class Posterior(nn.Module):
         """Log q(s) of the rows of `run_every_path`: a (1, L, D), caption (1, C) -> (P,)."""
         assert output.places is not None  # every path is sampled
         P, C, _ = output.alphas.shape
-        keys, y = self.energy.keys(a).expand(P * C, -1, -1), decoder.embed(caption).expand(P, -1, -1)
+        keys, y = self.energy.annotation(a).expand(P * C, -1, -1), decoder.embed(caption).expand(P, -1, -1)
         query = torch.cat([output.states, y], 2).flatten(0, 1).detach()  # [h_{t-1}; E y_t] (P C, n + m)
         log_q = torch.log_softmax(output.alphas.flatten(0, 1).detach().log() + self.energy(keys, query), 1)
         return log_q.gather(1, output.places.flatten().unsqueeze(1)).view(P, C).sum(1)

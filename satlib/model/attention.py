@@ -20,10 +20,6 @@ class AdditiveEnergy(nn.Module):
         self.state = nn.Linear(hidden, width, bias=False)
         self.energy = nn.Linear(width, 1, bias=False)
 
-    def keys(self, a: Tensor) -> Tensor:
-        """(B, L, D) -> (B, L, width)."""
-        return self.annotation(a)
-
     def forward(self, keys: Tensor, h: Tensor) -> Tensor:
         """Keys (B, L, width), h (B, n) -> e (B, L)."""
         return self.energy(torch.tanh(keys + self.state(h).unsqueeze(1))).squeeze(2)
@@ -42,14 +38,14 @@ class AttentionOutput(NamedTuple):
 
 
 class _Scored(nn.Module):
-    """Attention by an energy; `keys` gives those of annotation vectors a (B, L, D), once per image."""
+    """Attention by an energy; `keys` are W_a a + b (B, L, width), computed once per image."""
 
     def __init__(self, energy: AdditiveEnergy) -> None:
         super().__init__()
         self.energy = energy
 
     def keys(self, a: Tensor) -> Tensor:
-        return self.energy.keys(a)
+        return self.energy.annotation(a)
 
 
 class SoftAttention(_Scored):
@@ -58,7 +54,7 @@ class SoftAttention(_Scored):
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n)."""
         alpha = torch.softmax(self.energy(keys, h), dim=1)
-        return AttentionOutput(_expectation(alpha, a), alpha)
+        return AttentionOutput((alpha.unsqueeze(1) @ a).squeeze(1), alpha)
 
 
 class HardAttention(_Scored):
@@ -81,11 +77,11 @@ class HardAttention(_Scored):
         """Attend to a (B, L, D) in state h (B, n); expected (B,): rows whose sample is replaced by its expectation (section 4.1, end)."""
         alpha = torch.softmax(self.energy(keys, h), dim=1)
         if not self.training and self.look == "expected":
-            return AttentionOutput(_expectation(alpha, a), alpha)
+            return AttentionOutput((alpha.unsqueeze(1) @ a).squeeze(1), alpha)
         place = self.draw(alpha) if self.training or self.look == "sample" else alpha.argmax(1)
-        z = _pick(a, place)
+        z = a[torch.arange(len(a), device=a.device), place]
         if expected is not None:
-            z = torch.where(expected.unsqueeze(1), _expectation(alpha, a), z)
+            z = torch.where(expected.unsqueeze(1), (alpha.unsqueeze(1) @ a).squeeze(1), z)
             place = place.masked_fill(expected, -1)
         return AttentionOutput(z, alpha, place)
 
@@ -116,16 +112,6 @@ def movement(alphas: Tensor) -> Tensor:
 def precise(values: Tensor) -> Tensor:
     """At least float32: sums and logarithms in bf16 or float16 lose too much precision."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
-def _expectation(weights: Tensor, a: Tensor) -> Tensor:
-    """sum_i w_i a_i: (B, L), (B, L, D) -> (B, D)."""
-    return torch.bmm(weights.unsqueeze(1), a).squeeze(1)
-
-
-def _pick(a: Tensor, place: Tensor) -> Tensor:
-    """The annotation vector of one location in each row: (B, L, D), (B,) -> (B, D)."""
-    return a[torch.arange(len(a), device=a.device), place]
 
 
 Attention = SoftAttention | HardAttention | NoAttention
