@@ -1,6 +1,7 @@
 """One's own data: going on from a model of others, evaluating it there, and photographs of telephones."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ class TestStarting:
         """A model of the scenes' words after an epoch on others at a learning rate of 0, and the model it began with."""
         run = tmp_path_factory.mktemp("begun") / "run"
         chosen = recipe.load("own-folder", [f"data.name={own}", *SMALL])
-        model = shipped.model("scenes-soft")
+        model = Path("scenes-soft")
         chosen = starting.fitted(chosen, model)
         data = datasets.load(str(own))
         return loop.train(chosen, data, Pixels(data), run, start=model, progress=False), Captioner.load(model)

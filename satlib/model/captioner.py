@@ -137,13 +137,11 @@ class Captioner(nn.Module):
     def evaluating(self) -> Iterator[None]:
         """Evaluation mode within a `with` block, the mode of before after it."""
         was_training = self.training
-        if was_training:
-            self.eval()
+        self.eval()
         try:
             yield
         finally:
-            if was_training:
-                self.train()
+            self.train(was_training)
 
     @torch.inference_mode()
     def caption(self, photos: Sequence[images.Given], beam: int | None = None) -> list[Caption]:
