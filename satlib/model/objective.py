@@ -193,7 +193,7 @@ def caption_loss(
     """
     if bound is None:
         output = decoder(a, captions)
-        loss = negative_log_likelihood(output.logits, captions).mean()
+        loss = word_losses(output.logits, captions).sum(1).mean()
         means = {"nll": loss}
     else:
         expected = coins(bound.config, len(a), a.device, done)
