@@ -1,9 +1,9 @@
 """Processes of one run, forked from one that has imported everything: torchrun without its four seconds a process.
 
 Reads jobs from standard input, a line of JSON each: {"size": processes, "folder": its run or store, "do": "train" or
-"features", "recipe": a shipped one, on scenes?, "changes": [section.key=value, ...], "double": float64?, "start": a run?,
-"signal": [rank, update or image, number]?, "seconds": save_seconds?, "peak": the likeliest places?}.
-Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to losses.json.
+"features", "changes": [section.key=value, ...], "double": float64?, "start": a run?, "signal": [rank, update or image, number]?,
+"seconds": save_seconds?, "peak": the likeliest places?}. Answers a line with [exit statuses, what they said]. A run's loss at
+every batch goes to losses.json.
 """
 
 import contextlib
@@ -20,8 +20,7 @@ from pathlib import Path
 import tiny
 import torch
 
-from satlib import recipe
-from satlib.data import features, scenes
+from satlib.data import features
 from satlib.errors import SatlibError
 from satlib.evaluation import plots
 from satlib.model import encoders
@@ -39,31 +38,29 @@ class Reader(tiny.Reader):
 
 def train(job):
     rank, number, kind = job.get("signal", (None, None, None))
-    losses, update, begun = [], loop.Trainer.update, [0]
+    losses, update = [], loop.Trainer.update
+
+    def so_far(session):
+        sums = session.state.progress.sums
+        return sums.get("nll", sums.get("reward", 0.0))
 
     def watched(session, *arguments):
-        before = session.state.progress.sums.get("nll", session.state.progress.sums.get("reward", 0.0))
+        before = so_far(session)
         update(session, *arguments)
-        after = session.state.progress.sums.get("nll", session.state.progress.sums.get("reward", 0.0))
-        losses.append(after - before)
-        begun[0] += 1
-        if (distributed.current().rank, begun[0]) == (rank, number):
+        losses.append(so_far(session) - before)
+        if (distributed.current().rank, len(losses)) == (rank, number):
             os.kill(os.getpid(), kind)
 
     loop.Trainer.update = watched
-    seconds = job.get("seconds", loop.SAVE_SECONDS)
     if "peak" in job:  # the likeliest place in the stead of a sample: what two runs can be compared by
         HardAttention.draw = staticmethod(lambda alpha: alpha.argmax(-1))
-    if "recipe" in job:
-        chosen, data = recipe.load(job["recipe"], job["changes"]), scenes.load(5, 2, 0)
-    else:
-        chosen, data = tiny.the_recipe(*job["changes"]), tiny.data()
+    chosen, data, folder = tiny.the_recipe(*job["changes"]), tiny.data(), Path(job["folder"])
     reader = features.Pixels(data) if chosen.encoder.train else Reader()
+    start = Path(job["start"]) if "start" in job else None
     with distributed.launched(torch.device("cpu")) as device:
-        start = Path(job["start"]) if "start" in job else None
-        loop.train(chosen, data, reader, Path(job["folder"]), device, False, start, save_seconds=seconds)
+        loop.train(chosen, data, reader, folder, device, False, start, save_seconds=job.get("seconds", 600))
         if distributed.current().first:
-            (Path(job["folder"]) / "losses.json").write_text(json.dumps(losses))
+            (folder / "losses.json").write_text(json.dumps(losses))
 
 
 def extract(job):
@@ -95,16 +92,11 @@ def process(job, rank, port, said):
     except SatlibError as error:
         print(f"{rank}: {error}", file=sys.stderr, flush=True)
         return 130 if isinstance(error, loop.Interrupted) else 2
-    if left := threads_of_gloo():
-        print(f"{rank}: still alive: {left}", file=sys.stderr, flush=True)
-        return 3
-    return 0
-
-
-def threads_of_gloo():
-    """The threads of a process group, by the names that Linux has for them. Python aborts when one ends after Python itself."""
+    # Python aborts when a thread of a process group ends after Python itself; Linux has names for threads.
     names = [(thread / "comm").read_text().strip() for thread in Path("/proc/self/task").glob("*")]
-    return [name for name in names if "gloo" in name]
+    if left := [name for name in names if "gloo" in name]:
+        print(f"{rank}: still alive: {left}", file=sys.stderr, flush=True)
+    return 3 if left else 0
 
 
 def free_port():
@@ -123,10 +115,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:  # what is imported now is not imported again in each process
         loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), Reader(), Path(folder), progress=False)
     for line in sys.stdin:
-        job = json.loads(line)
-        port = free_port()
+        job, port, children = json.loads(line), free_port(), []
         with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
-            children = []
             for rank in range(job["size"]):
                 child = os.fork()
                 if child == 0:
