@@ -41,20 +41,12 @@ def read_lines(path: Path) -> list[tuple[int, str]]:
 
 
 def read_json(path: Path, kind: type[Kind], what: str, advice: str = "create it again") -> Kind:
-    """A JSON file as a value of type `kind`; `what` it should be and the `advice` are for the message.
-
-    Raises:
-        SatlibError: the file cannot be read, is not valid JSON (for example, truncated), or has another form.
-    """
+    """A JSON file as a value of type `kind`; errors as for `read_text` and `decode`."""
     return decode(read_text(path), kind, str(path), what, advice)
 
 
 def decode(text: str, kind: type[Kind], where: str, what: str, advice: str) -> Kind:
-    """A JSON text as a value of type `kind`, a msgspec Struct or made of them; the message says "WHERE is not WHAT (...); ADVICE".
-
-    Raises:
-        SatlibError: it is not valid JSON, or has another form.
-    """
+    """A JSON text as a value of type `kind`, or a SatlibError: "WHERE is not WHAT (why); ADVICE"."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:

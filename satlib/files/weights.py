@@ -24,11 +24,7 @@ STORAGE = ("float32", "float16", "int8")
 def read_safetensors(
     path: Path, kind: type[Header] = dict[str, Any], what: str = "from satlib", advice: str = "copy the file again"
 ) -> tuple[Header, dict[str, Tensor]]:
-    """The JSON header and the tensors of a file written by `write_safetensors`.
-
-    Raises:
-        SatlibError: the file is missing, truncated, a pickle, not from satlib, or its header is not of the type `kind`, a Struct.
-    """
+    """The JSON header, of the type `kind`, and the tensors of a file written by `write_safetensors`; any other is a SatlibError."""
     if not path.is_file():
         raise SatlibError(f"the model {path} does not exist; train one with: satlib train RECIPE")
     try:
@@ -37,11 +33,11 @@ def read_safetensors(
             # Copies, because reading mapped tensors would kill the process (SIGBUS) if the file were truncated later.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
-        # Checked only now: the length at the start of a safetensors file may look like a pickle.
-        if path.read_bytes()[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
-            raise SatlibError(
-                f"{path} is a pickle, which could run arbitrary code; satlib reads only safetensors"
-            ) from error
+        with open(path, "rb") as raw:  # only now: the length at the start of a safetensors file may look like a pickle
+            if raw.read(2) in (b"PK", b"\x80\x02", b"\x80\x04"):
+                raise SatlibError(
+                    f"{path} is a pickle, which could run arbitrary code; satlib reads only safetensors"
+                ) from error
         reason = " ".join(str(error).split())
         raise SatlibError(f"{path} is damaged or truncated ({reason}); copy it again or train again") from error
     if "satlib" not in metadata:
@@ -50,11 +46,7 @@ def read_safetensors(
 
 
 def write_safetensors(path: Path, tensors: dict[str, Tensor], header: msgspec.Struct | dict[str, Any]) -> None:
-    """Write tensors and a JSON header atomically.
-
-    Raises:
-        SatlibError: the disk is full or the folder cannot be written.
-    """
+    """Write tensors and a JSON header atomically (`replacing`)."""
     # Copies, because no two tensors of a file may share memory.
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     with replacing(path) as partial:
@@ -66,11 +58,7 @@ def write_safetensors(path: Path, tensors: dict[str, Tensor], header: msgspec.St
 
 
 def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Check the tensors of a file for NaN and infinity.
-
-    Raises:
-        SatlibError: a tensor contains NaN or infinity; the message names the first one.
-    """
+    """Refuse tensors of a file that hold NaN or infinity."""
     for name, value in tensors.items():
         if not torch.isfinite(value).all():
             raise SatlibError(f"{path}: {name} holds values that are not finite, or beyond its number format")
@@ -90,19 +78,11 @@ def packed(tensors: dict[str, Tensor], storage: str) -> Iterator[tuple[str, Tens
             yield name + ":scale", scale
 
 
-def unpacked(tensors: dict[str, Tensor], path: Path) -> Iterator[tuple[str, Tensor]]:
-    """Names and float32 tensors from what `packed` gave; `path` is the file's, for messages.
-
-    Raises:
-        SatlibError: a matrix of 8 bits has no scales.
-    """
+def unpacked(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Names and float32 tensors from what `packed` gave."""
     for name, value in tensors.items():
         if name.endswith(":scale"):
             continue
         if value.dtype == torch.int8:
-            if name + ":scale" not in tensors:
-                raise SatlibError(
-                    f"{path}: {name} is stored in 8 bits, but its scales are missing; copy the file again"
-                )
             value = value.float() * tensors[name + ":scale"].view(-1, *[1] * (value.dim() - 1))
         yield name, value.float() if value.dtype == torch.float16 else value

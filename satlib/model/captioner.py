@@ -204,7 +204,7 @@ class Captioner(nn.Module):
         encoder: a frozen encoder that exists already, to share it if it is the model's; otherwise one is made.
         """
         path, header, tensors = read_file(model)
-        weights = dict(unpacked(tensors, path))
+        weights = dict(unpacked(tensors))
         require_finite(weights, path)
         recipe, in_file = from_dict(header.recipe), header.encoder.weights is None
         if encoder is None or in_file or encoder.name != header.encoder.name:

@@ -136,7 +136,7 @@ def _of_model(name: str) -> Encoder:
         raise SatlibError(f"the encoder of {path} was not trained; name it: encoder.name={architecture}")
     encoder = create(architecture, pretrained=False)
     prefix = "encoder."
-    weights = {key[len(prefix) :]: value for key, value in unpacked(tensors, path) if key.startswith(prefix)}
+    weights = {key[len(prefix) :]: value for key, value in unpacked(tensors) if key.startswith(prefix)}
     encoder.load_state_dict(weights)
     encoder.name = name
     return encoder
