@@ -160,19 +160,15 @@ class Scrubber:
             cell.layout.border = f"3px solid {_ORANGE}" if place == forced else "none"
 
     def _words(self, index: int) -> str:
-        """The sentence: a column for each word, the chosen one framed, words that differ from the model's own in italics."""
-        labels, own = self.reading.labels, dict(enumerate(self.own.labels))
-        spans = ""
+        """The sentence: a column for each word, the chosen one on blue, words that differ from the model's own in italics."""
+        labels, own, spans = self.reading.labels, dict(enumerate(self.own.labels)), ""
         for number, label in enumerate(labels):
             size = min(15.0, 1.95 * _WIDE / len(labels) / len(label))
             style = f"font-size:{size:.1f}px;border-radius:4px;padding:3px 0;"
-            differs = label != own.get(number)
+            if label != own.get(number):
+                style += f"color:{_ORANGE};font-style:italic;font-weight:bold;"
             if number == index:
                 style += f"background:{_BLUE};color:white;"
-            elif differs:
-                style += f"color:{_ORANGE};"
-            if differs:
-                style += "font-style:italic;font-weight:bold;"
             if number in self.places or number == len(self.said) - 1:
                 style += f"box-shadow:inset 0 -3px {_ORANGE};"
             spans += f'<span style="{style}">{html.escape(label)}</span>'
