@@ -57,7 +57,7 @@ def reference(id: str) -> Callable[..., Any]:
 
 
 def carry_on(id: str) -> Callable[..., Any]:
-    """What later cells use: the learner's function if it has passed its check in this session; else satlib's, and a line says so."""
+    """The learner's function if it has passed its check in this session; else satlib's, and a line says so."""
     exercise = task(id)
     if id not in _PASSED:
         print(f"{exercise.name}() is satlib's own from here on, until yours passes check {id}")
@@ -65,9 +65,9 @@ def carry_on(id: str) -> Callable[..., Any]:
 
 
 def check(id: str, answer: Callable[..., Any]) -> None:
-    """Test a learner's function on small inputs; if it is right, print in one green line what it was checked against.
+    """Test a learner's function on small inputs; if it is right, print what it was checked against, in a green line.
 
-    A function that is blank or wrong raises Wrong; in a notebook this is shown in red, and the next cell runs all the same.
+    If it is blank or wrong, raise Wrong; in a notebook, show it in red, and let the next cell run.
     """
     exercise = task(id)
     try:
@@ -93,10 +93,9 @@ def reveal(what: str, guess: Any, truth: float) -> None:
 def progress(number: int) -> None:
     """Print which exercises of a notebook are done in this session, which are not, and which to try next."""
     tasks = chapter(number)
-    done = [id for id in tasks if _VERDICTS.get(id) == "done"]
+    done, *others = ([id for id in tasks if _VERDICTS.get(id) == state] for state in ("done", "wrong", "blank"))
     print(f"{len(done)} of {len(tasks)} done" + (f": {', '.join(done)}" if done else ""))
-    for state, words in (("wrong", "not right yet"), ("blank", "blank")):
-        ids = [id for id in tasks if _VERDICTS.get(id) == state]
+    for words, ids in zip(("not right yet", "blank"), others, strict=True):
         if ids:
             print(f"{words}: {', '.join(ids)}")
     left = sum(task.minutes for id, task in tasks.items() if id not in done)
@@ -164,12 +163,11 @@ def _explain(task: Task, trials: Sequence[_Trial], failing: _Trial) -> str:
     for message, mistake in task.mistakes.items():
         if _agrees(task, mistake, trials):
             return message
+    advice = None
     if task.advise:
         with contextlib.suppress(Exception):  # the result is something that the advice cannot look into
             advice = task.advise(failing.expected, failing.got)
-            if advice:
-                return advice
-    return (failing.problem or "") + _given(task, failing.case)
+    return advice or f"{failing.problem}{_given(task, failing.case)}"
 
 
 def _agrees(task: Task, function: Callable[..., Any], trials: Sequence[_Trial]) -> bool:

@@ -1,7 +1,6 @@
 """Interventions on attention: weights tempered, moved or made uniform in an otherwise unchanged model.
 
-An intervention tests whether an attention map explains a word. If the word changes with the location that attention is moved
-to, the map is a cause of the word; if not, it only accompanies it.
+If a word changes with the location that attention is moved to, its map is a cause of the word; if not, it only accompanies it.
 """
 
 import copy
@@ -31,8 +30,7 @@ def tempered(alpha: Tensor, temperature: float) -> Tensor:
 class Steered(nn.Module):
     """An attention whose weights are tempered or replaced before they form the context vector z_t.
 
-    Wherever the weights change, z_t is their expectation, with hard attention too: a sampled or most probable location, if
-    the attention inside uses one, then has no effect.
+    Wherever the weights change, z_t is their expectation, with hard attention too.
     """
 
     def __init__(self, attention: Attention, temperature: float = 1.0, given: Tensor | None = None) -> None:
@@ -95,15 +93,10 @@ def look_again(
     index: Sequence[int],
     maps: Tensor | None = None,
 ) -> Tensor:
-    """The distribution over one word of each caption, if the attention at that word, and only there, were another.
-
-    The words before it and their attention stay unchanged.
+    """The distribution over one word of each caption (B, K), if the attention at that word, and only there, were another.
 
     a: annotation vectors (B, L, D), one image for each of B captions in words. index: of the word in each caption. maps: (B, L), the
     weights to use at that word, None for the model's own; of a Transformer, also (B, layers, heads, L).
-
-    Returns:
-        (B, K), the probability of each word; 0 for words that are never generated.
     """
     at, rows = torch.tensor(index, device=a.device), torch.arange(len(captions), device=a.device)
     ids = torch.zeros(len(captions), int(at.max()) + 1, dtype=torch.long, device=a.device)
