@@ -1,7 +1,6 @@
 """`satlib demo`: training, evaluation and captioning in minutes on a CPU, without a download.
 
-Soft attention is trained on drawn scenes and scored on held-out scenes; then the model for photographs captions free ones. A
-picture for each caption shows where each word looked.
+Soft attention is trained on drawn scenes and scored on held-out ones; then the model for photographs captions free ones.
 """
 
 import shutil
@@ -56,8 +55,7 @@ def people() -> list[Path]:
 def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int = TEST, progress: bool = True) -> None:
     """Train, evaluate and caption photographs; print each step and the time since the start.
 
-    Training starts from scratch, on the CPU, so that the same machine gives the same results every time: the run of an earlier
-    demo in the folder is deleted.
+    Training starts from scratch, on the CPU, so that a machine gives the same results every time: an earlier demo's run is deleted.
     """
     start = time.monotonic()
 

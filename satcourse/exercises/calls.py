@@ -3,6 +3,7 @@
 import contextlib
 import linecache
 import signal
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from types import CodeType
@@ -25,7 +26,7 @@ class _TimeUp(BaseException):  # not an Exception, so that few `except` clauses 
 
 @contextlib.contextmanager
 def fresh() -> Iterator[None]:
-    """Run a block with torch's dtype, device, gradient mode and seed as in a fresh notebook; afterwards all are as before."""
+    """Run a block with torch's dtype, device, gradient mode and seed as in a fresh notebook, and put all back."""
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         torch.set_default_dtype(torch.float32)
@@ -40,7 +41,7 @@ def fresh() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Raise _TimeUp when a block has computed for so long: on a busy machine a second of the clock is not a second of work.
+    """Raise _TimeUp when a block has computed for so long, whatever the clock says on a busy machine.
 
     There is no limit outside the main thread, nor on a system without such a timer.
     """
@@ -73,11 +74,9 @@ def run(function: Callable[[], Any], seconds: float, code: CodeType | None = Non
     except _TimeUp:
         raise Failed(f"it did not end within {seconds:g} s; is there a loop that never stops?") from None
     except BaseException as error:  # SystemExit too
-        message = " ".join(str(error).split())
+        message = textwrap.shorten(str(error), 160, placeholder=" ...")
         if "ellipsis" in message.lower() or isinstance(error, NotImplementedError):
             raise Blank from None
-        if len(message) > 160:
-            message = message[:156] + " ..."
         raise Failed(f"it raises {type(error).__name__}: {message}{_line(error, code)}") from None
 
 

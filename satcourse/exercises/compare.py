@@ -71,8 +71,6 @@ def _not_numbers(expected: Any, got: Any) -> str | None:
 
 def _values(expected: Tensor, got: Tensor, tolerance: float, of: str) -> str | None:
     """Describe the value that differs most, beginning with the prefix `of`; None if all are within the tolerance."""
-    if expected.dtype == torch.bool and not expected.dim() and got in (0, 1):
-        return None if bool(expected) == bool(got) else f"{of}expected {bool(expected)}, got {bool(got)}"
     expected, got = expected.detach().double(), got.detach().double()
     finite = expected[expected.isfinite()]
     scale = max(1e-8, finite.abs().max().item()) if finite.numel() else 1.0

@@ -1,7 +1,4 @@
-"""Exercises of notebook 04: the decoder, equation by equation.
-
-The references are the functions that the notebook builds; tests/test_soft_attention.py holds them against satlib's decoder.
-"""
+"""Exercises of notebook 04: the decoder, equation by equation; tests/test_soft_attention.py holds it against satlib's."""
 
 from functools import partial
 from typing import Any

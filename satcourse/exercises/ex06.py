@@ -184,10 +184,7 @@ group_advantage.mistakes = {
 
 @exercise("6.8", "A reward that learns", difficulty=3, minutes=5, equation="equation 12", kind="bug")
 def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float, *, detach: bool = True) -> Tensor:
-    """A loss whose gradient is minus equation 12 with a baseline: log p of the sampled path (N,), log p(y|s,a) (N,) -> ().
-
-    The bug: without `detach`, the gradient goes through the reward too.
-    """
+    """A loss whose gradient is minus equation 12 with a baseline: log p of the sampled path (N,), log p(y|s,a) (N,) -> ()."""
     advantage = log_likelihood - baseline
     return -(log_likelihood + (advantage.detach() if detach else advantage) * log_p).mean()
 

@@ -106,7 +106,7 @@ over.mistakes = {
 
 
 class WrongCaption(NamedTuple):
-    """A drawn scene, what a model of scenes-soft says of it, wrongly, and where each word looked, the end mark last: (C, h, w)."""
+    """A drawn scene, a wrong caption of it by scenes-soft, and where each word looked, the end mark last: (C, h, w)."""
 
     photo: Image.Image
     words: list[str]
@@ -114,7 +114,7 @@ class WrongCaption(NamedTuple):
 
 
 def wrong_caption() -> WrongCaption:
-    """A true mistake of scenes-soft on a scene that the notebook does not show (beam 3); its maps are stored to 4 places."""
+    """A true mistake on a scene that the notebook does not show (beam 3); its maps are stored to 4 places."""
     result = json.loads(Path(__file__).with_name("wrong_caption.json").read_text(encoding="utf-8"))
     return WrongCaption(scenes.scene(result["key"]).photo(), result["words"], torch.tensor(result["alphas"]))
 

@@ -22,9 +22,8 @@ from satlib.model.captioner import Captioner
 from satlib.model.search import greedy
 
 B, C, L, d, HEADS = 2, 3, 5, 8, 2
-SCENES = 100  # of the project's check
+SCENES, SEED = 100, 1_000_000  # of the project's check: scenes that no notebook has seen
 WORDS_BAR, MAPS_BAR = 160, 0.5  # objects of 200 named right; the share of the words whose map peaks on the object
-SEED = 1_000_000  # of the scenes that are drawn for the check: no notebook has seen them
 PASSES = "both bars are passed"
 
 
@@ -182,7 +181,7 @@ def judge(answer: Answer, a: Tensor) -> list[str]:
     if right >= WORDS_BAR and on_objects >= MAPS_BAR:
         return [PASSES]
     named = f"{right} of {2 * SCENES} objects have the right colour and shape (the bar is {WORDS_BAR})"
-    peaks = f"{on_objects:.0%} of the words that describe an object have the peak of their map on it (the bar is {MAPS_BAR:.0%})"
+    peaks = f"{on_objects:.0%} of the words for an object have the peak of their map on it (the bar is {MAPS_BAR:.0%})"
     return [f"{named}; {peaks}", *map(" ".join, captions)]
 
 
@@ -198,7 +197,7 @@ def _unusable(result: Any, size: int, places: int) -> str | None:
     if isinstance(captions, str) or not isinstance(captions, Sequence) or len(captions) != size:
         return f"expected a list of {size} captions, got {kind(captions)}"
     if not all(isinstance(word, str) and word != END_LABEL for caption in captions for word in _words(caption)):
-        return "expected captions of words, as strings, without the end mark; got something else: decode the ids"
+        return "expected captions of words, without the end mark; got something else: decode the ids"
     longest = max(len(_words(caption)) for caption in captions)
     if not isinstance(maps, Tensor) or maps.dim() != 3 or len(maps) != size or maps.shape[1] < longest:
         return f"expected maps of shape {(size, longest, places)}, or with more than {longest} words, got {kind(maps)}"

@@ -43,7 +43,7 @@ def notebooks(files: Sequence[Path]) -> list[Path]:
 
 
 def run(path: Path) -> NotebookNode:
-    """Run the code cells of a notebook in a kernel of its own, in the notebook's folder; after an error the next cell runs.
+    """Run the code cells of a notebook in a kernel, in the notebook's folder; after an error the next cell runs.
 
     A cell that hangs is interrupted; after one that ends its kernel no other runs. The file is not changed.
     """

@@ -15,19 +15,14 @@ Advice = Callable[[Any, Any], str | None]  # from the expected and the learner's
 KINDS = {"write": "", "bug": "find the bug", "predict": "predict, then run"}
 
 
-def call(answer: Answer, *inputs: Any) -> Any:
-    """The default of `Task.observe`: the function's result."""
-    return answer(*inputs)
-
-
 @dataclass(eq=False)
 class Task:
     """One exercise: its card, which `exercise` writes, and its check, whose parts are then given one by one.
 
-    A mistake is a message and a function that makes it. A call of the task is a call of the reference, whose keywords make mistakes.
+    A call of the task is a call of the reference, whose keywords make mistakes.
     """
 
-    id: str  # the numbers of the notebook and the task, as "4.2"
+    id: str  # of the notebook and the task, as "4.2"
     name: str  # of the function that the learner writes
     title: str
     difficulty: int  # 1 to 3
@@ -37,14 +32,15 @@ class Task:
     kind: str = "write"  # one of `KINDS`
     cases: Callable[[], Sequence[tuple[Any, ...]]] = tuple  # creates the inputs, a tuple for each call
     says: str = ""  # what a right answer was checked against, for the message of success
-    mistakes: Mapping[str, Answer] = field(default_factory=dict)
-    observe: Answer = call  # called with a function and a case's inputs; returns what is compared
+    mistakes: Mapping[str, Answer] = field(default_factory=dict)  # messages, and functions that make the mistakes
+    # Called with a function and a case's inputs; what it returns is compared.
+    observe: Answer = lambda answer, *inputs: answer(*inputs)
     tolerance: float = 1e-4  # relative to the largest value
     seconds: float = 10.0  # the time limit of one call; at the first call of some functions torch loads further modules
     given: Callable[..., str] | None = None  # describes a case's inputs; by default short inputs are shown as they are
     parts: Sequence[str] = ()  # the names of a result's elements, for the messages: ("h", "c")
-    start: Answer | None = None  # of a "bug", what the learner is given; an answer with all its results is still blank
-    advise: Advice | None = None  # of a wrong result that no mistake explains, what to say instead of the difference
+    start: Answer | None = None  # of a "bug", what the learner is given; an answer with its results is blank
+    advise: Advice | None = None  # what to say of a wrong result that no mistake explains
 
     def __call__(self, *inputs: Any, **mistake: Any) -> Any:
         """The reference's result."""
@@ -91,7 +87,7 @@ def sums_to_one(dim: int, what: str = "the weights", over: str = "the places") -
 
 
 def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
-    """The gradients of a learner's loss at tensors that require them, by their names; a loss that is no number as it is."""
+    """The gradients of a learner's loss at tensors, by their names; what is no number is returned as it is."""
     if not isinstance(loss, Number) and not (isinstance(loss, Tensor) and not loss.dim()):
         return loss
     if not isinstance(loss, Tensor) or not loss.requires_grad:

@@ -50,7 +50,7 @@ def with_pointer(answer: Answer, seed: int) -> Any:
 def _without_graphs(losses: Sequence[Any]) -> Sequence[Any]:
     """The losses, refused if one of them holds its graph."""
     if any(isinstance(loss, Tensor) and loss.requires_grad for loss in losses):
-        raise Failed("a loss holds the graph of its gradients: keep a number, by loss.item()")
+        raise Failed("a loss holds its graph: keep a number, by loss.item()")
     return losses
 
 
@@ -68,7 +68,7 @@ class _Small(nn.Module):
 
 
 def three_steps(answer: Answer, seed: int) -> Any:
-    """What three calls of a learner's step return, with plain gradient descent, and how far the weights have moved."""
+    """The losses of three calls of a learner's step, with plain gradient descent, and how far the weights have moved."""
     torch.manual_seed(seed)
     model = _Small()
     before = torch.cat([weight.detach().flatten() for weight in model.parameters()])
@@ -76,9 +76,4 @@ def three_steps(answer: Answer, seed: int) -> Any:
     a, captions = numbers(4, L, D, seed=seed), torch.randint(0, K, (4, 3), generator=generator(seed + 1))
     losses = _without_graphs([answer(model, optimiser, a, captions) for _ in range(3)])
     moved = torch.cat([weight.detach().flatten() for weight in model.parameters()]) - before
-    return {
-        "the first step's loss": losses[0],
-        "the second step's loss": losses[1],
-        "the third step's loss": losses[2],
-        "weights": moved,
-    }
+    return {**{f"the loss of step {k}": loss for k, loss in enumerate(losses, 1)}, "the weights": moved}

@@ -1,4 +1,4 @@
-"""Lower bounds on log p(y|a) and estimates of their gradients, all summed over every outcome on a case as small as `estimators.tiny`.
+"""Lower bounds on log p(y|a) and estimates of their gradients, summed over every outcome of a case as small as `estimators.tiny`.
 
 A caption's P paths s are drawn from a proposal q(s) and weighed by w(s) = p(y, s|a) / q(s). The K-sample bound is
 L_K = E[log 1/K sum_k w(s_k)] <= log p(y|a), over K independent paths (IWAE: Burda et al., 2016, arXiv:1509.00519). Three proposals:

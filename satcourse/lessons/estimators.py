@@ -97,10 +97,7 @@ def paths_of(output: Output, caption: Tensor) -> Paths:
 
 
 def path_gradients(paths: Paths, weights: Sequence[Tensor]) -> PathGradients:
-    """The gradients that equation 11 weighs by p(s|a) and adds up, of every path on its own.
-
-    With them any estimator that is a function of sampled paths has its mean and its variance as a sum, without a sample.
-    """
+    """The gradients that equation 11 weighs by p(s|a) and adds up, of every path on its own."""
     likelihood, score = jacobian(paths.log_p_caption, weights), jacobian(paths.log_p_place.flatten(), weights)
     return PathGradients(likelihood, score.unflatten(0, paths.places.shape))
 

@@ -77,11 +77,8 @@ def unpool(values: Tensor, switches: Tensor, size: tuple[int, int]) -> Tensor:
 def project(encoder: Encoder, trace: Trace, layer: str, image: int, channel: int, place: tuple[int, int]) -> Tensor:
     """Project one activation, at a place (row, column), back to pixels with a deconvnet (Zeiler and Fergus, section 2.1).
 
-    All other activations of the layer are zero. Downwards, each max pool is inverted with its switches, each ReLU is applied to the
-    signal that comes down, and each convolution is replaced by its transpose, without the bias.
-
-    Returns:
-        (3, H, W), RGB, positive and negative, in the units of the body's input.
+    Downwards, each max pool is inverted with its switches, each ReLU is applied to the signal that comes down, and each convolution is
+    replaced by its transpose, without the bias: (3, H, W), RGB, positive and negative, in the units of the body's input.
     """
     maps = trace.maps[layer]
     signal = torch.zeros_like(maps[image : image + 1])
@@ -132,8 +129,8 @@ def transformed(photo: Image.Image, shift: int = 0, scale: float = 1.0, angle: f
 def change(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The distance between features (B, ...) before and after a transformation, layer by layer: name -> (B,).
 
-    The unit is the photograph's mean distance to the other photographs before the transformation: 0 is no change, 1 as far
-    as another photograph. Layers of different sizes can therefore share an axis.
+    The unit is the photograph's mean distance to the other photographs before: 0 is no change, 1 as far as another photograph.
+    So layers of different sizes can share an axis.
     """
     distances = {}
     for name, features in before.items():

@@ -1,7 +1,6 @@
 """A small world for translation (notebook 01): plain English into Orrish, an invented language with another word order and inflection.
 
-The English sentences come from a grammar of a few rules (`RULES`), which generates sentences of any length. Orrish has
-properties that defeat a word-by-word translation:
+The English sentences come from a grammar (`RULES`). Orrish has properties that defeat a word-by-word translation:
 
 - a noun's last vowel, -o or -a, is its class; determiners and adjectives take that vowel, and -n in the plural;
 - adjectives follow their noun, the nearest first; "a" and "some" are not translated;
@@ -94,10 +93,7 @@ def _sentence(rng: random.Random, longest: int) -> list[str]:
 
 
 def pairs(count: int, seed: int, shortest: int = 3, longest: int = 25) -> list[SentencePair]:
-    """Distinct sentences of `shortest` (at least 3) to `longest` words with their translations, in random order.
-
-    Every length is equally frequent. There must be that many sentences of each length.
-    """
+    """Distinct sentences of `shortest` (at least 3) to `longest` words, every length equally frequent, in random order."""
     rng, lengths = random.Random(seed), range(shortest, longest + 1)
     missing = {length: count // len(lengths) + (i < count % len(lengths)) for i, length in enumerate(lengths)}
     sentences: dict[str, None] = {}
@@ -113,10 +109,7 @@ def pairs(count: int, seed: int, shortest: int = 3, longest: int = 25) -> list[S
 
 
 def translate(sentence: str) -> list[Word]:
-    """Translate an English sentence of the small world into Orrish, each word with the index of its English word: the true alignment.
-
-    A sentence that the grammar does not have is refused with the word and what may stand there.
-    """
+    """Translate an English sentence of the small world into Orrish, each word with the index of its English word: the true alignment."""
     parser = _Parser(sentence.split())
     orrish = parser.clause()
     while parser.next:

@@ -20,8 +20,8 @@ def tree_figure(
 ) -> NotebookFigure:
     """Draw every caption of a small model as a path from left to right, with the probability of each word.
 
-    next_words: maps a prefix to p(y_t) by word; a caption ends with the word `plots.END_LABEL`. kept: the prefixes that the search
-    kept, including complete captions. best: the words of the best caption, which is drawn thick.
+    next_words: maps a prefix to p(y_t) by word; a caption ends with the word `plots.END_LABEL`. kept: what the search kept, including
+    complete captions. best: the words of the best caption, which is drawn thick.
     """
     places = _places(next_words)
     captions = [prefix for prefix in places if prefix and prefix[-1] == END_LABEL]

@@ -20,12 +20,11 @@ _CHOSEN, _CHANGED, _ELSE = "#0072b2", "#d55e00", "#e69f00"
 
 
 def fixed_vector_figure(
-    photo: Image.Image, a: Tensor, words: Sequence[str], alphas: Tensor, shown: Sequence[int] = (0, 1, 2, 3)
+    photo: Image.Image, a: Tensor, words: Sequence[str], alphas: Tensor, shown: Sequence[int]
 ) -> plots.NotebookFigure:
     """Draw what attention replaces: above, a decoder with one vector for all words; below, a decoder with attention.
 
-    A photograph, its annotation vectors a (L, D), a caption of it with the maps alphas (C, h, w), and the indices of the words to
-    draw, at most four.
+    a: annotation vectors (L, D). words, alphas (C, h, w): a caption and its maps. shown: the indices of at most four words to draw.
     """
     figure = plots.NotebookFigure(figsize=(10, 6.2))
     axis = _canvas(figure, 100, 62)
@@ -43,10 +42,9 @@ def fixed_vector_figure(
     for bottom in (33, 0):
         _inside(axis, overlay.scaled(photo), (2, bottom + 9, 14, 14))
         _box(axis, (20, bottom + 12, 9, 8), "encoder\n(CNN)")
-        for y in np.linspace(bottom + 11, bottom + 21, alphas.shape[1] + 1):
-            axis.plot((33, 43), (y, y), color=INK, linewidth=0.7)
-        for x in np.linspace(33, 43, alphas.shape[2] + 1):
-            axis.plot((x, x), (bottom + 11, bottom + 21), color=INK, linewidth=0.7)
+        low, high = bottom + 11, bottom + 21
+        axis.hlines(np.linspace(low, high, alphas.shape[1] + 1), 33, 43, color=INK, linewidth=0.7)
+        axis.vlines(np.linspace(33, 43, alphas.shape[2] + 1), low, high, color=INK, linewidth=0.7)
         label = f"{alphas[0].numel()} annotation\nvectors $a_i$"
         axis.text(38, bottom + 10, label, ha="center", va="top", fontsize=10)
         _arrow(axis, (16.5, bottom + 16), (19.5, bottom + 16))
@@ -113,10 +111,10 @@ def answers_figure(
     view: str = "whole",
     tints: Mapping[str, str] | None = None,
 ) -> plots.Photographs:
-    """Draw what a captioner says at one step if all its attention is forced to one place: a word on each place of the grid.
+    """Draw what a captioner says at one step if all its attention is forced to one place: a word on each place.
 
     answers: the words, a row of the annotation grid after the other. word: the model's own word, drawn bold. view: how the encoder
-    crops the photograph. tints: the colour behind each answer; by default `word` is on blue, and every other answer on orange.
+    crops the photograph. tints: the colour behind each answer; by default `word` is on blue, all others on orange.
     """
     tints = tints or {word: _CHOSEN}
     pixels = overlay.scaled(photo, 448)

@@ -32,8 +32,7 @@ _DOT = (
 class Hull:
     """Sliders for energies, and the vectors of a plane, each a dot with its weight as area, with their weighted mean and its way so far.
 
-    energies: a slider for each vector; setting their values in code acts like a hand. even: the button that sets all to 0.
-    z (2,), alpha (L,): the context vector and the weights that are shown. picture: an ipywidgets HTML that holds an SVG.
+    energies: a slider for each vector. even: the button that sets all to 0. z (2,), alpha (L,): what is shown.
     """
 
     def __init__(self, attend: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], a: Tensor) -> None:

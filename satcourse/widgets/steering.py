@@ -61,8 +61,8 @@ class Steered(nn.Module):
 def steered(decoder: AnyDecoder, temperature: float = 1.0, given: Tensor | None = None) -> AnyDecoder:
     """A decoder with steered attention that shares its weights with the given decoder, which stays unchanged.
 
-    given: (B, C, L), the attention weights for each word; a row of zeros, and every word after C, uses the model's own. Of a
-    Transformer, these are the weights of all heads; (B, C, layers, heads, L) gives each head its own.
+    given: (B, C, L), the attention weights for each word; a row of zeros, and every word after C, uses the model's own. A Transformer
+    uses them in all heads; (B, C, layers, heads, L) gives each head its own.
     """
     twin = copy.copy(decoder)
     if isinstance(decoder, TransformerDecoder):

@@ -23,7 +23,7 @@ def show_caption(captioner: Captioner, photo: Image.Image) -> None:
 
 
 def photographs(value: Any) -> list[Image.Image]:
-    """What was chosen with a FileUpload, in RGB: its value is a tuple of files, in ipywidgets 7 (Colab's) a dict of them."""
+    """The photographs of a FileUpload, in RGB: its value is a tuple of files, in ipywidgets 7 (Colab's) a dict of them."""
     files = value.values() if isinstance(value, dict) else value
     return [images.to_rgb(Image.open(io.BytesIO(file["content"]))) for file in files]
 
