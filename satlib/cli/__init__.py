@@ -69,7 +69,6 @@ def positive(text: str) -> int:
 
 # Options that several commands share.
 _SPLITS = ("train", "dev", "test")
-_STORAGES = ("float32", "float16", "int8")
 _A_MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
 RECIPE = option("recipe", help="a recipe's name (satlib recipe lists them) or the path of a .toml file")
 SET = option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a value; repeatable")
@@ -81,7 +80,9 @@ BEAM = option("--beam", type=positive, help="the beam width; by default the reci
 OUT = option("--out", type=Path, metavar="FOLDER", help="the folder for results; by default that of the run")
 DEVICE = option("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="the device to compute on")
 JSON = option("--json", action="store_true", help="print the result as JSON")
-STORAGE = option("--storage", choices=_STORAGES, default="int8", help="the number format of the weights")
+STORAGE = option(
+    "--storage", choices=("float32", "float16", "int8"), default="int8", help="the number format of the weights"
+)
 ATTENTION = option("--attention", metavar="FILE:FUNCTION", help="your own attend(e, a) -> (z, alpha)")
 ENTITIES = option("--entities", type=Path, metavar="PATH", help="Flickr30k Entities: its folder, or annotations.zip")
 

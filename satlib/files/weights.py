@@ -18,7 +18,6 @@ from satlib.files.atomic import replacing
 from satlib.files.reading import decode
 
 Header = TypeVar("Header")
-STORAGE = ("float32", "float16", "int8")
 
 
 def read_safetensors(
