@@ -103,10 +103,10 @@ def test_another_encoder_view_or_folder_is_refused(photographs, tmp_path, monkey
     for change, word in (({"encoder": "other"}, "encoder"), ({"view": "crop"}, "view")):
         with pytest.raises(SatlibError, match=f"was made with {word}"):
             make_open(tmp_path, data, **change)
+    with pytest.raises(SatlibError, match=r"was made with home .*mine', not 'drawn'"):
+        make_open(tmp_path, DATA)
     with pytest.raises(SatlibError, match="was made with weights"):
         make(tmp_path / "store", data, encoders.create("tiny", pretrained=False))
-    with pytest.raises(SatlibError, match=r"was made from .*mine, not from drawn"):
-        make_open(tmp_path, DATA)
     os.truncate(tmp_path / "store" / features.ARRAY, 10)
     with pytest.raises(SatlibError, match="missing or cut off"):
         make_open(tmp_path, data)

@@ -110,7 +110,8 @@ ALL_SORTS = dict(_sorts())
 def test_every_sentence_of_the_grammar_is_read_with_one_relation():
     read = {}
     for words, relation in scenes_grammar._skeletons().items():
-        text = " ".join(words).replace("X", "a small striped red star").replace("Y", "a big blue square")
+        phrases = {"x": "a small striped red star", "y": "a big blue square"}
+        text = " ".join(phrases.get(word, word) for word in words)
         assert parse(text) == Meaning.of(STAR, relation, SQUARE), text
         read[text] = relation
     assert len(read) > 200

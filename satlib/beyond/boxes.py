@@ -66,7 +66,7 @@ class BoxTargets:
                 continue
             seen = seen_part(entities.size(image_id), view)
             phrases = entities.phrases(image_id, tokenise(reference), seen)
-            named = [(phrase.end - 1, phrase.boxes) for phrase in phrases if phrase.boxes]
+            named = [(phrase.head, phrase.boxes) for phrase in phrases if phrase.boxes]
             if named:
                 self._boxes[image_id, (*vocabulary.encode(reference), END)] = named
         self.phrases = sum(map(len, self._boxes.values()))

@@ -1,4 +1,7 @@
-"""Batches of captions of one length (section 4.3), which need no padding; and batches of images, with all captions or none."""
+"""Batches of captions of one length (section 4.3), which need no padding; and batches of images, with all captions or none.
+
+The order of an epoch's batches depends only on (seed, epoch), so a resumed run sees the same batches.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -41,7 +44,7 @@ class Batch:
         return self.image_ids if self.rows is None else [self.image_ids[row] for row in self.rows.tolist()]
 
     def by_caption(self, values: Tensor) -> Tensor:
-        """What each caption's image has: values of the images (I, ...) -> (B, ...)."""
+        """Values of the images (I, ...) -> of the captions (B, ...)."""
         return values if self.rows is None else values[self.rows.to(values.device)]
 
 
@@ -51,7 +54,7 @@ def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) 
     for example in examples:
         for reference in example.references:
             ids = vocabulary.encode(reference)
-            if 0 < len(ids) <= max_length and any(i != UNKNOWN for i in ids):
+            if len(ids) <= max_length and any(i != UNKNOWN for i in ids):
                 usable.append(Pair(example.image_id, (*ids, END)))
     if not usable:
         raise SatlibError(
@@ -62,10 +65,7 @@ def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) 
 
 
 class SameLengthBatches:
-    """Divides the pairs into batches in which all captions have the same length.
-
-    Every pair occurs once per epoch. The order depends only on (seed, epoch): a resumed run sees the same batches.
-    """
+    """The pairs in batches in which all captions have the same length; every pair occurs once per epoch."""
 
     def __init__(self, pairs: Sequence[Pair], batch_size: int = 64, seed: int = 0) -> None:
         self.pairs, self.batch_size, self.seed = pairs, batch_size, seed
@@ -81,22 +81,21 @@ class SameLengthBatches:
         rng = np.random.default_rng((self.seed, epoch))
         chunks = []
         for length in sorted(self._by_length):
-            members = rng.permutation(self._by_length[length])
-            chunks += [members[start : start + self.batch_size] for start in range(0, len(members), self.batch_size)]
+            chunks += _chunks(rng.permutation(self._by_length[length]), self.batch_size)
         batches = ([self.pairs[i] for i in chunks[chunk]] for chunk in rng.permutation(len(chunks)))
         return [Batch([pair.image_id for pair in own], torch.tensor([pair.caption for pair in own])) for own in batches]
 
 
 class ImageBatches:
-    """Divides the images into batches, with all their captions, or with none for captions that the model samples itself.
+    """The images in batches; every image occurs once per epoch, so an encoder that is trained encodes it once.
 
-    Every image occurs once per epoch: an encoder that is trained encodes it once. The order depends only on (seed, epoch).
+    With `pairs`, a batch has all captions of its images, and images without one are left out. Without, it has none, and the model
+    samples its own.
     """
 
     def __init__(
         self, image_ids: Sequence[str], batch_size: int = 32, seed: int = 0, pairs: Sequence[Pair] | None = None
     ) -> None:
-        """`pairs` are the captions; an image without one is then left out."""
         self.captions: dict[str, list[Tensor]] = defaultdict(list)
         for pair in pairs or ():
             self.captions[pair.image_id].append(torch.tensor(pair.caption))
@@ -109,8 +108,7 @@ class ImageBatches:
     def epoch(self, epoch: int) -> list[Batch]:
         """The batches of one epoch, in order."""
         order = np.random.default_rng((self.seed, epoch)).permutation(len(self.image_ids))
-        chunks = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-        return [self._batch([self.image_ids[i] for i in chunk]) for chunk in chunks]
+        return [self._batch([self.image_ids[i] for i in chunk]) for chunk in _chunks(order, self.batch_size)]
 
     def _batch(self, image_ids: list[str]) -> Batch:
         captions = [self.captions.get(name, []) for name in image_ids]
@@ -119,3 +117,7 @@ class ImageBatches:
             return Batch(image_ids, torch.empty(len(image_ids), 0, dtype=torch.long))
         padded = pad_sequence([caption for own in captions for caption in own], batch_first=True, padding_value=PAD)
         return Batch(image_ids, padded, rows)
+
+
+def _chunks(order: np.ndarray, size: int) -> list[np.ndarray]:
+    return [order[start : start + size] for start in range(0, len(order), size)]

@@ -25,7 +25,7 @@ class Example:
     image_id: str  # unique within its set: the file's name, or its path inside the set's folder
     split: str  # "train", "dev" or "test"
     references: tuple[str, ...]  # 1 to 5 raw captions, each on one line
-    path: Path | None = None  # the image file; None if the image is drawn, or read from a file that holds several
+    path: Path | None = None  # None if the image has no file of its own
 
 
 @dataclass
@@ -35,10 +35,9 @@ class CaptionSet:
     name: str  # used in reports and in the names of feature stores
     examples: tuple[Example, ...]  # in the order of their source
     draw: Callable[[Example], Image.Image] | None = None  # draws, or reads, an image that has no file of its own
-    home: Path | None = None  # the absolute path of the image folder; None if the images are drawn
+    home: Path | None = None  # the absolute path of the image folder; None if the images have no files
 
     def __len__(self) -> int:
-        """The number of images in all splits."""
         return len(self.examples)
 
     def split(self, name: str) -> tuple[Example, ...]:
@@ -61,11 +60,11 @@ class CaptionSet:
         """The image of an example in RGB, read from its file or drawn; errors as for `images.open_photo`."""
         if example.path is not None:
             return images.open_photo(example.path)
-        assert self.draw is not None, f"image {example.image_id} of {self.name} has no file and cannot be drawn"
+        assert self.draw, f"{example.image_id} has no file and cannot be drawn"
         return self.draw(example)
 
     def image(self, image_id: str) -> Image.Image:
-        """The image with an id; errors as for `photo`."""
+        """The image with an id."""
         return self.photo(self._by_id[image_id])
 
     @cached_property
@@ -79,16 +78,10 @@ def clean(captions: Iterable[str]) -> list[str]:
 
 
 def split_name(name: str, where: str) -> str:
-    """Our name of a split; `where` it stands is for the message."""
+    """Our name of a split; `where` it is written is for the message."""
     if name.strip().lower() not in SPLIT_NAMES:
         raise SatlibError(f"{where}: unknown split {name!r}; write train, dev or test")
     return SPLIT_NAMES[name.strip().lower()]
-
-
-def require_files(paths: Iterable[Path], layout: str) -> None:
-    """Refuse a data set without some of its files or folders, with the layout that is expected."""
-    if missing := [str(path) for path in paths if not path.exists()]:
-        raise SatlibError(f"missing: {', '.join(missing)}; expected layout: {layout}")
 
 
 def assemble(
@@ -99,11 +92,7 @@ def assemble(
     home: Path,
     require_images: bool,
 ) -> CaptionSet:
-    """A caption set of images whose captions, splits and paths are given by image id; those without a split are left out.
-
-    Raises:
-        SatlibError: no image has a split, one of a split has no caption, or image files are missing.
-    """
+    """A caption set of images whose captions, splits and paths are given by image id; those without a split are left out."""
     if not splits:
         raise SatlibError(f"{name} has no images with captions; data/README.md describes the expected layout")
     if uncaptioned := [image_id for image_id in splits if not captions.get(image_id)]:

@@ -15,11 +15,7 @@ from satlib.files.progress import progress_bar
 
 
 def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
-    """Print what a caption set has and lacks; every image is opened (or drawn) once.
-
-    Returns:
-        Whether every listed image can be read, and there are images to train on and to choose an epoch by.
-    """
+    """Print what a caption set has and lacks -> whether every image can be read and there are some in train and dev."""
     data = load(name, root, require_images=False)
 
     def problem_of(example: Example) -> str:
@@ -47,7 +43,7 @@ def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
 
 
 def _statistics(examples: tuple[Example, ...], split: str, vocabulary: Vocabulary | tuple[()]) -> dict[str, Any]:
-    """A row of the table; known words are in the vocabulary of the training captions."""
+    """A row of the table."""
     captions = [tokenise(caption) for example in examples for caption in example.references]
     lengths, references = [len(words) for words in captions], [len(example.references) for example in examples]
     known = [word in vocabulary for words in captions for word in words]

@@ -1,7 +1,7 @@
-"""Word counts and caption lengths, for statistics without the captions themselves.
+"""Word counts and caption lengths: these of Flickr8k can be distributed where its captions cannot.
 
-Counts can be distributed where captions cannot: satlib includes those of Flickr8k. The file is a table with one column per
-split and rows such as "images", "length 7" and "word dog"; its numbers are those of `count(load("flickr8k"))`.
+flickr8k-counts.tsv has one column per split and rows such as "images", "length 7" and "word dog"; its numbers are those of
+`count(load("flickr8k"))`.
 """
 
 from collections import Counter
@@ -11,8 +11,6 @@ from pathlib import Path
 from satlib.data.caption_set import SPLITS, CaptionSet
 from satlib.data.text import tokenise
 from satlib.files.reading import read_lines
-
-FLICKR8K = Path(__file__).with_name("flickr8k-counts.tsv")
 
 
 @dataclass
@@ -38,7 +36,7 @@ def count(data: CaptionSet) -> dict[str, Counts]:
 def read() -> dict[str, Counts]:
     """The counts of Flickr8k."""
     counts = {split: Counts() for split in SPLITS}
-    for _, line in read_lines(FLICKR8K)[1:]:
+    for _, line in read_lines(Path(__file__).with_name("flickr8k-counts.tsv"))[1:]:
         label, *numbers = line.split("\t")
         kind, _, name = label.partition(" ")
         for split, number in zip(SPLITS, map(int, numbers), strict=True):

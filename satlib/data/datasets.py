@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from satlib.data import coco, flickr8k, folder, hub, karpathy, scenes
-from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example  # noqa: F401 - what goes with `load`
+from satlib.data import flickr8k, folder, hub, karpathy, scenes
+from satlib.data.caption_set import CaptionSet, Example  # noqa: F401 - what goes with `load`
 from satlib.errors import SatlibError
 
 NAMES = ("flickr8k", "flickr30k", "coco", "scenes")
@@ -19,12 +19,8 @@ def data_root(option: str | None = None) -> Path:
 def load(name: str, root: Path | None = None, require_images: bool = True, train_images: int = 0) -> CaptionSet:
     """The caption set called `name`, with only the first `train_images` of training (0: all; of scenes, the default number).
 
-    name: "flickr8k", "flickr30k", "coco" (each in a folder of that name under the root), "scenes" (drawn, needs no files),
-    the path, from here or from the root, of one of Karpathy's dataset_*.json files, of a JSON file in COCO's form, of a folder
-    (`satlib.data.folder`) or of parquet files; or a set on Hugging Face's Hub, "hf:USER/NAME" (`satlib.data.hub`).
-
-    Raises:
-        SatlibError: the set is unknown, files or images are missing, a line is malformed, or captions are empty or not UTF-8.
+    name: one of `NAMES`; the path, from here or from the root, of a folder (`satlib.data.folder`) or of one of Karpathy's JSON
+    files; or a set on Hugging Face's Hub, "hf:USER/NAME" (`satlib.data.hub`).
     """
     if name == "scenes":
         return scenes.load(train=train_images) if train_images else scenes.load()
@@ -40,22 +36,15 @@ def _load(name: str, root: Path, require_images: bool) -> CaptionSet:
         return hub.load(name)
     for path in (Path(name).expanduser(), root / name):
         if path.suffix == ".json" and path.is_file():
-            if coco.is_coco(path):
-                return folder.load(path, require_images)
             return karpathy.load(path, root, require_images)
-        if path.suffix == ".parquet" and path.is_file():
-            return hub.load(str(path))
         if path.is_dir():
             if (path / "Flickr8k_text").is_dir():
                 return flickr8k.load(path, require_images)
             for file in path.glob("dataset_*.json"):
                 return karpathy.load(file, root, require_images)
-            if not any((path / table).exists() for table in folder.READERS) and any(path.rglob("*.parquet")):
+            if not folder.table_in(path) and any([*path.glob("*.parquet"), *path.glob("data/*.parquet")]):
                 return hub.load(str(path))
             return folder.load(path, require_images)
     if name == YOUR_FOLDER:
         raise SatlibError("the recipe does not say where your photographs are; add --set data.name=PATH")
-    raise SatlibError(
-        f"{name!r} is neither a data set that satlib knows nor a file or folder, here or in {root}; choose from "
-        f"{', '.join(NAMES)} or give a path"
-    )
+    raise SatlibError(f"{name!r} is neither a data set ({', '.join(NAMES)}) nor a folder, here or in {root}")

@@ -1,11 +1,8 @@
-"""Downloading Flickr8k and COCO with pooch: archives are verified before they are unpacked.
+"""Downloading Flickr8k and COCO: archives are verified before they are unpacked.
 
-Sources of the checksums (none was computed by us):
-
-- COCO and Karpathy's splits: SHA-256 as recorded by TensorFlow Datasets (tensorflow_datasets/url_checksums/coco.txt,
-  coco_captions.txt).
-- Flickr8k: we found no published SHA-256. torchdatasets for R (mlverse/torchvision) and a CMake script for C++ independently
-  record the same MD5.
+None of the checksums was computed by us. Those of COCO and of Karpathy's splits are recorded by TensorFlow Datasets
+(tensorflow_datasets/url_checksums/coco.txt, coco_captions.txt). For Flickr8k we found no published SHA-256; torchdatasets for R
+(mlverse/torchvision) and a CMake script for C++ independently record the same MD5.
 """
 
 import fnmatch
@@ -26,15 +23,15 @@ _MIRROR = "https://huggingface.co/datasets/gpantaz/karpathy_split/resolve/main"
 
 
 class Archive(NamedTuple):
-    """A zip file that is part of a data set; folders and patterns are relative to the data set's folder."""
+    """A zip file that is part of a data set."""
 
-    file: str  # its path below the mirrors; a copy with its name in the data set's folder is used instead of a download
+    file: str  # its path below the mirrors
     mirrors: tuple[str, ...]  # tried in order
     known: str  # "sha256:..." or "md5:..." of the whole file
     gives: str  # the pattern of the unpacked files
     count: int  # their number
     members: str = "*"  # the pattern of the archive members to unpack
-    into: str = "."  # the folder to unpack into
+    into: str = "."  # the folder to unpack into, in the data set's
 
 
 # fmt: off
@@ -59,17 +56,13 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
 
 
 def fetch(name: str, root: Path, progress: bool = True) -> None:
-    """Download a data set into its folder under the data root; what is there is not downloaded again.
-
-    Raises:
-        SatlibError: the data set cannot be downloaded automatically, or no mirror gives the expected file.
-    """
+    """Download a data set into its folder under the data root; what is there is not downloaded again."""
     folder = root / name
     if name == "flickr30k":
         raise SatlibError(
             "Flickr30k is available only to those who sign the form at http://shannon.cs.illinois.edu/DenotationGraph/ ; put "
-            f"its photographs into {folder / 'flickr30k-images'}, and dataset_flickr30k.json into {folder} (from Karpathy's "
-            f"{_KARPATHY}/caption_datasets.zip)"
+            f"its photographs into {folder / 'flickr30k-images'}, and into {folder} dataset_flickr30k.json, from "
+            f"{_KARPATHY}/caption_datasets.zip"
         )
     if name not in ARCHIVES:
         raise SatlibError(f"{name!r} cannot be downloaded; choose from {', '.join(ARCHIVES)} (scenes need no files)")
@@ -86,7 +79,7 @@ def fetch(name: str, root: Path, progress: bool = True) -> None:
 
 
 def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
-    """The path of a verified archive in the folder, downloaded if it is not there."""
+    """The path of a verified archive in the folder, downloaded if no copy is there."""
     path, reasons = folder / Path(archive.file).name, []
     for mirror in archive.mirrors:
         try:

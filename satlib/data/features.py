@@ -1,8 +1,8 @@
 """Annotation vectors on disk: computed once (`satlib.training.features`), read by every run.
 
 A feature store is a folder with two files. `annotations.f16` is an array with one row (L, D) of float16 per image.
-`manifest.json` records the encoder and the hash of its weights, the view of the photographs, their folder, and for each image
-its row and the size and modification time of its file, so that new and changed images are noticed.
+`manifest.json` records the photographs' folder, the encoder, the hash of its weights and the view, and for each image its row
+and the size and modification time of its file, so that new and changed images are noticed.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ Value = TypeVar("Value")
 
 
 class Record(NamedTuple):
-    """An image in a store: its row, and the size in bytes and modification time in ns of its file (0 if it is drawn)."""
+    """An image in a store: its row, and the size and modification time (ns) of its file, 0 if it is drawn."""
 
     row: int
     bytes: int
@@ -40,10 +40,10 @@ class Record(NamedTuple):
 
 
 class Manifest(msgspec.Struct):
-    """The content of `manifest.json`; `images` lists those whose vectors are in the array. home: "drawn" without a folder."""
+    """The content of `manifest.json`; `images` lists those whose vectors are in the array."""
 
     format: str
-    home: str
+    home: str  # the folder of the photographs, or "drawn"
     encoder: str
     weights: str
     view: str
@@ -52,11 +52,11 @@ class Manifest(msgspec.Struct):
     images: dict[str, Record] = {}
 
     def save(self, folder: Path) -> None:
-        """Write the manifest of a store, with one line per image."""
+        """Write it, with one line per image."""
         write_text(folder / MANIFEST, msgspec.json.encode(self).replace(b'],"', b'],\n"').decode())
 
     def outdated(self, examples: Iterable[Example]) -> set[str]:
-        """The ids of the images whose vectors are not in the store, or whose files have changed since; opens no image."""
+        """The ids of the images whose vectors are missing, or whose files have changed since."""
         return {e.image_id for e in examples if self.images.get(e.image_id, ())[1:] != stamp(e)}
 
 
@@ -69,13 +69,13 @@ def stamp(example: Example) -> tuple[int, int]:
 
 
 def read_manifest(folder: Path, expected: Manifest | None = None) -> Manifest:
-    """The manifest of a store, or a SatlibError if the vectors were computed with something else than expected."""
+    """The manifest of a store, refused if its vectors were computed with something else than expected."""
     advice = f"delete {folder} and run satlib features again"
     manifest = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", advice)
-    for name in ("format", "encoder", "weights", "view") if expected else ():
+    for name in ("format", "home", "encoder", "weights", "view") if expected else ():
         stored, needed = getattr(manifest, name), getattr(expected, name)
         if stored != needed:
-            raise SatlibError(f"the feature store {folder} was made with {name} {stored!r}, not {needed!r}; {advice}")
+            raise SatlibError(f"{folder} was made with {name} {stored!r}, not {needed!r}; {advice}")
     return manifest
 
 
@@ -89,13 +89,12 @@ class FeatureStore:
         self.manifest = read_manifest(folder)
         self.grid, self.dim = self.manifest.grid, self.manifest.dim
         rows = 1 + max((record.row for record in self.manifest.images.values()), default=-1)
-        shape = rows, self.grid[0] * self.grid[1], self.dim  # (N, L, D)
         try:
-            self._array = np.memmap(folder / ARRAY, np.float16, "r", shape=shape) if rows else np.empty(shape)
+            self._array = np.memmap(
+                folder / ARRAY, np.float16, "r", shape=(rows, self.grid[0] * self.grid[1], self.dim)
+            )
         except (ValueError, OSError) as error:
-            raise SatlibError(
-                f"{folder / ARRAY} is missing or cut off; delete {folder} and compute it again"
-            ) from error
+            raise SatlibError(f"{folder / ARRAY} is missing or cut off; run satlib features again") from error
 
     def __len__(self) -> int:
         return len(self.manifest.images)
@@ -105,14 +104,11 @@ class FeatureStore:
         return torch.from_numpy(self._array[[self.manifest.images[image_id].row for image_id in image_ids]]).float()
 
     def check(self, expected: Manifest, examples: Sequence[Example]) -> None:
-        """Refuse a store of another encoder, view or image folder than expected, or without the examples as they are now."""
+        """Refuse a store of another encoder or view than expected, or without the examples as they are now."""
         read_manifest(self.folder, expected)
-        if self.manifest.home != expected.home:
-            made = f"the feature store {self.folder} was made from {self.manifest.home}, not from {expected.home}"
-            raise SatlibError(f"{made}; run satlib features again")
         if outdated := self.manifest.outdated(examples):
             raise SatlibError(
-                f"the feature store {self.folder} lacks {len(outdated):,} images, or they have changed (one is {min(outdated)}); "
+                f"{self.folder} lacks {len(outdated):,} images, or they have changed (one is {min(outdated)}); "
                 "run satlib features again, which computes only these"
             )
 
@@ -134,7 +130,7 @@ class Reader(Protocol):
 
 
 class Pixels:
-    """Images as the encoder's input, kept in memory up to `cache_bytes`; `view`: what it sees of a photograph (`images.square`)."""
+    """Images as an encoder sees them (`images.square`), kept in memory up to `cache_bytes`."""
 
     def __init__(self, data: CaptionSet, view: str = "whole", cache_bytes: int = 4_000_000_000) -> None:
         self._data, self._view = data, view

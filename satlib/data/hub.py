@@ -1,7 +1,7 @@
 """Captioned photographs that Hugging Face's library `datasets` reads: parquet files in a folder, or a set on the Hub.
 
-A row has an image and captions, in columns as in `folder.captions_of`. An image is called by the SHA-256 of its bytes, so that
-several rows of one photograph come together.
+A row has an image and captions (`folder.captions_of`). An image is named by the SHA-256 of its bytes, so that several rows of one
+photograph come together.
 """
 
 import hashlib
@@ -20,12 +20,9 @@ ON_THE_HUB = "hf:"  # begins the name of a set on the Hub
 
 
 def load(place: str) -> CaptionSet:
-    """The caption set of a folder with parquet files or of one such file, or on the Hub by its name, "hf:USER/NAME".
+    """The caption set of a folder with parquet files, or on the Hub by its name, "hf:USER/NAME".
 
-    The splits are those of a column split, or else of `datasets`; if that has only one, they are decided as for `folder.load`.
-
-    Raises:
-        SatlibError: the extra [hub] is not installed, the set cannot be read, or it has no images or no captions.
+    The splits are those of a column split, or else of `datasets`; if that has only one, they are decided as for a folder.
     """
     try:
         import datasets
@@ -33,8 +30,7 @@ def load(place: str) -> CaptionSet:
         raise SatlibError(f"{place} needs Hugging Face's datasets; run: pip install 'satlib[hub]'") from error
     name = place.removeprefix(ON_THE_HUB)
     try:
-        files = name if name.endswith(".parquet") else None
-        tables = datasets.load_dataset("parquet", data_files=files) if files else datasets.load_dataset(name)
+        tables = datasets.load_dataset(name)
     except Exception as error:  # of the network, of the Hub, of pyarrow
         raise SatlibError(f"cannot read {place}: {' '.join(str(error).split())[:200]}") from error
     rows, stored = [], {}
@@ -55,8 +51,7 @@ def load(place: str) -> CaptionSet:
         table, index, column = stored[example.image_id]
         return images.open_photo(io.BytesIO(_bytes(table[index][column])), f"{place}, {example.image_id}")
 
-    captions, splits = gather(rows, place)
-    return CaptionSet(Path(name).stem, examples_of(captions, splits, lambda _: None), photo)
+    return CaptionSet(Path(name).stem, examples_of(*gather(rows), lambda _: None), photo)
 
 
 def _bytes(content: dict[str, Any]) -> bytes:

@@ -25,10 +25,7 @@ Given = Path | str | Image.Image | np.ndarray | Tensor  # a photograph, for `pho
 
 
 def photo_of(given: Given) -> Image.Image:
-    """A photograph as `open_photo` gives it, from a path, a Pillow image, an array (H, W, 3) or a tensor (3, H, W).
-
-    Arrays and tensors hold RGB as uint8, 0 to 255, or as floating-point numbers from 0 to 1. Grey has 1 colour or no such axis.
-    """
+    """A photograph in RGB from a path, a Pillow image, an array (H, W, 3) or a tensor (3, H, W); grey has 1 colour or no such axis."""
     if isinstance(given, Path | str):
         return open_photo(given)
     if isinstance(given, Image.Image):
@@ -42,18 +39,14 @@ def photo_of(given: Given) -> Image.Image:
         pixels = np.rint(255 * pixels).astype(np.uint8)
     if pixels.dtype != np.uint8 or pixels.shape[2:] not in ((), (1,), (3,)):
         raise SatlibError(
-            "a photograph is an array (H, W, 3) or a tensor (3, H, W) of uint8, or of floating-point numbers from 0 to 1; this is "
-            f"{pixels.shape} of {pixels.dtype}, {pixels.min():g} to {pixels.max():g}; give several photographs as a list"
+            "a photograph is an array (H, W, 3) or a tensor (3, H, W) of uint8, or of floating-point numbers from 0 to 1, not "
+            f"{pixels.shape} of {pixels.dtype}, {pixels.min():g} to {pixels.max():g}"
         )
     return to_rgb(Image.fromarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels))
 
 
 def open_photo(file: Path | str | BinaryIO, name: str = "") -> Image.Image:
-    """Read an image file, called `name` in messages, as 8-bit RGB, upright by its EXIF orientation, white where transparent.
-
-    Raises:
-        SatlibError: the file is missing, not an image, truncated or damaged, or much too large.
-    """
+    """Read an image file, called `name` in messages, as `to_rgb` gives it; one that is missing or damaged is refused."""
     try:
         with Image.open(file) as photo:
             return to_rgb(photo)
@@ -106,7 +99,7 @@ def square(photo: Image.Image, view: str = "whole", size: int = SIZE) -> Image.I
 
 
 def seen_box(photo: tuple[int, int], view: str = "whole", size: int = SIZE) -> Box:
-    """The part of a photograph of (width, height) that `square` keeps: (left, top, right, bottom) in pixels of the photograph."""
+    """The part of a photograph of (width, height) that `square` keeps, in pixels of the photograph."""
     if view == "whole" or photo == (size, size):
         return 0.0, 0.0, float(photo[0]), float(photo[1])
     edges = []
@@ -127,7 +120,7 @@ def seen_part(photo: tuple[int, int], view: str = "whole") -> Box:
 
 
 def in_part(box: Box, seen: Box) -> Box | None:
-    """A box as fractions of a part of the photograph, clipped to it; None if none of it is there. (The part may reach beyond.)"""
+    """A box as fractions of a part of the photograph, clipped to it; None if none of it is there."""
     left, top, right, bottom = (
         min(max((corner - seen[axis]) / (seen[axis + 2] - seen[axis]), 0.0), 1.0)
         for corner, axis in zip(box, (0, 1, 0, 1), strict=True)
@@ -141,7 +134,7 @@ def with_shortest(sides: tuple[int, int], shortest: int) -> tuple[int, int]:
 
 
 def centre(photo: Image.Image, width: int, height: int) -> Image.Image:
-    """The central part of a photograph, width x height pixels."""
+    """The central width x height pixels of a photograph."""
     left, top = round((photo.width - width) / 2), round((photo.height - height) / 2)
     return photo.crop((left, top, left + width, top + height))
 

@@ -1,7 +1,7 @@
 """Karpathy's dataset_flickr8k.json, dataset_flickr30k.json and dataset_coco.json: captions and splits (Karpathy and Fei-Fei, 2015).
 
-Most published results use these splits, and so do Flickr30k (1,014 images in dev and 1,000 in test) and COCO (5,000 and 5,000)
-here, whose official test captions are secret. `restval`, the rest of COCO's val2014, belongs to training.
+Most published results use these splits: 1,014 images of Flickr30k in dev and 1,000 in test, 5,000 and 5,000 of COCO, whose
+official test captions are secret. `restval`, the rest of COCO's val2014, belongs to training.
 
 COCO's release of 2017 has the same photographs, divided differently and named by their numbers alone. Either will do.
 """

@@ -22,11 +22,12 @@ from PIL import Image
 from satlib.data import scenes_grammar as grammar
 from satlib.data import scenes_paint as paint
 from satlib.data.caption_set import SPLITS, CaptionSet, Example
+from satlib.data.images import Box
 from satlib.data.scenes_grammar import Kind, Meaning, between, pick
+from satlib.data.scenes_paint import SIDE, Point
 from satlib.errors import SatlibError
 
 # Settings, in pixels, that make scenes easier or harder to see.
-SIDE = paint.SIDE
 DIAMETER = {"small": (44.0, 52.0), "big": (76.0, 90.0)}
 MARGIN = 5.0  # between an object and the edge of the image
 NEAREST = 56.0  # minimum distance between the centres along the axis of the relation
@@ -37,10 +38,10 @@ VISIBLE = 0.8  # minimum share of an object that clutter leaves visible
 
 @dataclass(frozen=True)
 class Thing:
-    """A named object: its kind, and in pixels its centre (x, y), diameter and box (left, top, right, bottom)."""
+    """A named object: its kind, and in pixels its centre, its diameter and its box, hidden parts included."""
 
     kind: Kind
-    centre: tuple[float, float]
+    centre: Point
     diameter: float
 
     size = property(attrgetter("kind.size"))
@@ -49,8 +50,8 @@ class Thing:
     texture = property(attrgetter("kind.texture"))
 
     @property
-    def box(self) -> tuple[float, float, float, float]:
-        """Its square bounding box, hidden parts included."""
+    def box(self) -> Box:
+        """(left, top, right, bottom)."""
         (x, y), half = self.centre, self.diameter / 2
         return x - half, y - half, x + half, y + half
 
@@ -67,7 +68,7 @@ class Scene:
 
     @property
     def meaning(self) -> Meaning:
-        """The meaning of every correct caption, in canonical form."""
+        """The meaning of every correct caption."""
         return Meaning.of(self.objects[0].kind, self.relation, self.objects[1].kind)
 
     def render(self) -> tuple[Image.Image, np.ndarray]:
@@ -80,12 +81,14 @@ class Scene:
             paint.twig(canvas, random, _anywhere(random))
         for _ in range(between(random, *paint.SPECKS)):
             paint.speck(canvas, random, _anywhere(random))
-        full_sizes = []  # of each object, in pixels, where nothing is in front of it
+        whole = []  # the pixels of each object while nothing is in front of it
         for number, thing in enumerate(self.objects):
             paint.named_object(canvas, random, number, thing.centre, thing.diameter, thing.kind)
-            full_sizes.append(int(np.count_nonzero(canvas.owner == number)))
+            whole.append((canvas.owner == number).sum())
         for _ in range(between(random, *paint.OCCLUDERS)):
-            canvas = _occlude(canvas, random, self.objects[between(random, 0, 1)], full_sizes)
+            hidden = _occluded(canvas, random, self.objects[between(random, 0, 1)])
+            if all((hidden.owner == number).sum() >= VISIBLE * whole[number] for number in (0, 1)):
+                canvas = hidden
         return canvas.picture(), np.stack([canvas.owner == number for number in (0, 1)])
 
     def photo(self) -> Image.Image:
@@ -94,7 +97,7 @@ class Scene:
 
     @property
     def masks(self) -> np.ndarray:
-        """The visible pixels of each object, without covered ones: bool (2, 224, 224)."""
+        """The visible pixels of each object: bool (2, 224, 224)."""
         return self.render()[1]
 
 
@@ -111,8 +114,7 @@ def scene(image_id: str, seed: int = 0) -> Scene:
     ]
     relation = pick(random, grammar.RELATIONS)
     diameters = [float(random.uniform(*DIAMETER[kind.size])) for kind in kinds]
-    centres = _places(random, relation, diameters)
-    one, other = (Thing(*thing) for thing in zip(kinds, centres, diameters, strict=True))
+    one, other = map(Thing, kinds, _places(random, relation, diameters), diameters)
     captions = grammar.captions(random, Meaning.of(kinds[0], relation, kinds[1]))
     return Scene(image_id, seed, (one, other), relation, captions)
 
@@ -125,8 +127,7 @@ def exact_match(caption: str | Sequence[str], scene: Scene) -> bool:
 def mentions(words: Sequence[str], scene: Scene) -> list[int | None]:
     """For each word the index of the object that it correctly names or describes, or None.
 
-    A noun phrase belongs to the object for which more of its words are true, and in a tie to neither; its true words get the
-    index of the object.
+    A noun phrase belongs to the object for which more of its words are true, and in a tie to neither.
     """
     objects: list[int | None] = [None] * len(words)
     for phrase in grammar.phrases(words):
@@ -161,8 +162,8 @@ def _random(seed: int, image_id: str, purpose: str) -> RandomState:
     return RandomState(np.frombuffer(digest, dtype="<u4").astype(np.uint32))
 
 
-def _places(random: RandomState, relation: str, diameters: Sequence[float]) -> list[tuple[float, float]]:
-    """Two centres (x, y) in the given relation, by rejection sampling: the first uniform draw that satisfies the limits above."""
+def _places(random: RandomState, relation: str, diameters: Sequence[float]) -> list[Point]:
+    """Two centres in the given relation, by rejection sampling: the first uniform draw that satisfies the limits above."""
     room = np.array([[MARGIN + diameter / 2, SIDE - MARGIN - diameter / 2] for diameter in diameters])
     least = max(NEAREST, TOUCHING * sum(diameters) / 2)
     axis = 1 if relation in ("above", "below") else 0
@@ -175,19 +176,18 @@ def _places(random: RandomState, relation: str, diameters: Sequence[float]) -> l
             return [(float(x), float(y)) for x, y in centres[np.argmax(good)]]
 
 
-def _anywhere(random: RandomState) -> tuple[float, float]:
+def _anywhere(random: RandomState) -> Point:
     x, y = random.uniform(0, SIDE, 2)
     return float(x), float(y)
 
 
-def _occlude(canvas: paint.Canvas, random: RandomState, thing: Thing, full_sizes: Sequence[int]) -> paint.Canvas:
-    """The canvas with a grey shape or a twig in front of an object, or unchanged if too little of an object would stay visible."""
+def _occluded(canvas: paint.Canvas, random: RandomState, thing: Thing) -> paint.Canvas:
+    """A copy of the canvas with a grey shape or a twig in front of an object."""
     angle, away = random.uniform(0, 2 * math.pi), thing.diameter / 2 * random.uniform(0.5, 1.1)
     centre = (thing.centre[0] + round(math.cos(angle), 6) * away, thing.centre[1] + round(math.sin(angle), 6) * away)
-    tried = deepcopy(canvas)
+    canvas = deepcopy(canvas)
     if random.random_sample() < 0.5:
-        paint.grey_shape(tried, random, centre, thing.diameter * random.uniform(0.4, 0.7))
+        paint.grey_shape(canvas, random, centre, thing.diameter * random.uniform(0.4, 0.7))
     else:
-        paint.twig(tried, random, centre)
-    sizes = [np.count_nonzero(tried.owner == number) for number in range(len(full_sizes))]
-    return tried if all(size >= VISIBLE * full for size, full in zip(sizes, full_sizes, strict=True)) else canvas
+        paint.twig(canvas, random, centre)
+    return canvas

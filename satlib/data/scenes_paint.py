@@ -26,7 +26,8 @@ RGB = {
 }
 WHITE = (0.99, 0.98, 0.95)  # stripes and dots
 OUTLINE = 2.0  # pixels
-GREY_SHAPES = (0, 2)  # unnamed grey shapes behind the objects: minimum and maximum number
+# How many there are, at least and at most.
+GREY_SHAPES = (0, 2)  # behind the objects
 SPECKS = (6, 16)  # tiny coloured dots
 TWIGS = (1, 3)  # thin brown lines
 OCCLUDERS = (0, 2)  # grey shapes and twigs in front of the objects
@@ -34,9 +35,9 @@ OCCLUDERS = (0, 2)  # grey shapes and twigs in front of the objects
 _STEPS = (np.arange(SIDE, dtype=np.float32) + 0.5) / SIDE  # pixel centres, 0..1
 _SIN36, _COS36, _HALF_ROOT = 0.587785, 0.809017, 0.707107
 
-Outline = Callable[[np.ndarray, np.ndarray], np.ndarray]  # x, y in units of half the size, y down -> signed distance
+Point = tuple[float, float]  # x, y in pixels
 Part = tuple[slice, slice]  # rows and columns of a canvas
-NOBODY = -1
+Outline = Callable[[np.ndarray, np.ndarray], np.ndarray]  # x, y in units of half the size, y down -> signed distance
 
 
 class Canvas:
@@ -47,9 +48,9 @@ class Canvas:
 
     def __init__(self, pixels: np.ndarray) -> None:
         self.pixels = pixels
-        self.owner = np.full((SIDE, SIDE), NOBODY, dtype=np.int8)
+        self.owner = np.full((SIDE, SIDE), -1, dtype=np.int8)
 
-    def blend(self, part: Part, colour: np.ndarray, cover: np.ndarray, owner: int | None = NOBODY) -> None:
+    def blend(self, part: Part, colour: np.ndarray, cover: np.ndarray, owner: int | None = -1) -> None:
         """Blend a colour, (3, 1, 1) or (3, h, w), into a part of the canvas with opacity `cover` (h, w), 0..1.
 
         The covered pixels belong to `owner` from then on; with None they keep their owner.
@@ -65,14 +66,12 @@ class Canvas:
         return Image.merge("RGB", [Image.fromarray(channel) for channel in levels])
 
 
-def _window(centre: tuple[float, float], reach: float) -> tuple[Part, np.ndarray, np.ndarray]:
-    """The slices of the canvas within `reach` pixels of `centre`, and x (1, w) and y (h, 1) relative to the centre."""
-    (left, right), (top, bottom) = (
-        (max(0, math.floor(at - reach)), max(0, min(SIDE, math.ceil(at + reach)))) for at in centre
-    )
-    x = np.arange(left, right, dtype=np.float32) + (0.5 - centre[0])
-    y = np.arange(top, bottom, dtype=np.float32) + (0.5 - centre[1])
-    return (slice(top, bottom), slice(left, right)), x[None, :], y[:, None]
+def _window(centre: Point, reach: float) -> tuple[Part, np.ndarray, np.ndarray]:
+    """The part of the canvas within `reach` pixels of `centre`, and x (1, w) and y (h, 1) relative to the centre."""
+    columns, rows = (slice(max(0, math.floor(at - reach)), max(0, min(SIDE, math.ceil(at + reach)))) for at in centre)
+    x = np.arange(columns.start, columns.stop, dtype=np.float32) + (0.5 - centre[0])
+    y = np.arange(rows.start, rows.stop, dtype=np.float32) + (0.5 - centre[1])
+    return (rows, columns), x[None, :], y[:, None]
 
 
 def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.ndarray]:
@@ -89,23 +88,21 @@ def _colour(rgb: tuple[float, float, float], light: float = 1) -> np.ndarray:
 # --- Shapes: signed distance in units of half the bounding box -------------------------------------------------------
 
 
-def circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """A disc that fills its box."""
+def _circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.sqrt(x * x + y * y) - 1
 
 
-def square(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """A square slightly smaller than its box."""
+def _square(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.maximum(np.abs(x), np.abs(y)) - 0.9
 
 
-def triangle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _triangle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """An isosceles triangle on its base: apex (0, -1), base from (-1, 0.8) to (1, 0.8)."""
     slant = (1.8 * np.abs(x) - (y + 1)) / math.sqrt(1.8**2 + 1)
     return np.maximum(slant, y - 0.8)
 
 
-def star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """A five-pointed star: its symmetry axes (36 degrees from the upper point) fold it twice onto a single edge."""
     x, y = np.abs(x), 0.1 - y  # from here on, y points up
     for _ in range(2):
@@ -115,45 +112,44 @@ def star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return ((1 - inner_y) * x + inner_x * (y - 1)) / math.sqrt((1 - inner_y) ** 2 + inner_x**2)
 
 
-def heart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """A square standing on a corner, with a disc on each upper side."""
+def _heart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """A square standing on a corner, with a disc on each upper side. Clutter only: no caption names it."""
     x, y = np.abs(x) * 1.2, (y + 0.16) * 1.2
     lobe = np.sqrt((x - 0.5) ** 2 + (y + 0.5) ** 2) - math.sqrt(0.5)
     return np.minimum((x + np.abs(y) - 1) / math.sqrt(2), lobe) / 1.2
 
 
-OUTLINES: dict[str, Outline] = {"circle": circle, "square": square, "triangle": triangle, "star": star, "heart": heart}
+OUTLINES: dict[str, Outline] = {
+    "circle": _circle, "square": _square, "triangle": _triangle, "star": _star, "heart": _heart
+}  # fmt: skip
 
 
-def named_object(
-    canvas: Canvas, random: RandomState, number: int, centre: tuple[float, float], size: float, kind: Kind
-) -> None:
+def _distance(centre: Point, size: float, tilt: float, outline: Outline) -> tuple[Part, np.ndarray, np.ndarray]:
+    """A shape's part of the canvas, its tilted coordinates (x, y) in pixels and its signed distance in pixels (h, w)."""
+    half = size / 2
+    part, x, y = _window(centre, half * 1.25 + 4)
+    axes = np.stack(_turned(x, y, tilt))
+    return part, axes, outline(*(axes / half)) * half
+
+
+def named_object(canvas: Canvas, random: RandomState, number: int, centre: Point, size: float, kind: Kind) -> None:
     """Paint a named object, `size` pixels across, with a soft shadow, a darker outline and its texture in white."""
-    half, outline = size / 2, OUTLINES[kind.shape]
+    outline = OUTLINES[kind.shape]
     jitter, tilt, turn = random.uniform(0.94, 1.06), random.uniform(-0.16, 0.16), between(random, 0, 3)
     base = _colour(RGB[kind.colour], jitter)
-    part, _, _, distance = _outline((centre[0] + 3, centre[1] + 4), half, tilt, outline)
+    part, _, distance = _distance((centre[0] + 3, centre[1] + 4), size, tilt, outline)
     canvas.blend(part, _colour((0, 0, 0)), np.clip(0.5 - distance / 5, 0, 1) * 0.22, None)
-    part, x, y, distance = _outline(centre, half, tilt, outline)
-    paint = base * (1 - y * (0.05 / half))  # slightly brighter at the top
+    part, (x, y), distance = _distance(centre, size, tilt, outline)
+    paint = base * (1 - y * (0.1 / size))  # slightly brighter at the top
     if kind.texture != "plain":
-        paint += _texture(kind.texture, x, y, half, turn) * (_colour(WHITE) - paint)
+        paint += _texture(kind.texture, x, y, size, turn) * (_colour(WHITE) - paint)
     paint += np.clip(distance + (OUTLINE + 0.5), 0, 1) * (base * 0.6 - paint)
     canvas.blend(part, paint, np.clip(0.5 - distance, 0, 1), number)
 
 
-def _outline(
-    centre: tuple[float, float], half: float, tilt: float, outline: Outline
-) -> tuple[Part, np.ndarray, np.ndarray, np.ndarray]:
-    """The window, the tilted coordinates of the shape in pixels, and the signed distance in pixels, each (h, w)."""
-    part, x, y = _window(centre, half * 1.25 + 4)
-    x, y = _turned(x, y, tilt)
-    return part, x, y, outline(x / half, y / half) * half
-
-
-def _texture(texture: str, x: np.ndarray, y: np.ndarray, half: float, turn: int) -> np.ndarray:
+def _texture(texture: str, x: np.ndarray, y: np.ndarray, size: float, turn: int) -> np.ndarray:
     """The whiteness of each pixel, 0..1: stripes in one of four directions, or dots on a square grid."""
-    period = 7 + half / 4.5  # 12 pixels in a small object, 16 in a big one
+    period = 7 + size / 9  # 12 pixels in a small object, 16 in a big one
     if texture == "striped":
         along = ((x, y, (x + y) * _HALF_ROOT, (x - y) * _HALF_ROOT)[turn] / period) % 1
         return np.clip((0.24 - np.abs(along - 0.5)) * period + 0.5, 0, 1)
@@ -162,16 +158,19 @@ def _texture(texture: str, x: np.ndarray, y: np.ndarray, half: float, turn: int)
     return np.clip((0.29 - np.sqrt(across * across + down * down)) * period + 0.5, 0, 1)
 
 
-def grey_shape(canvas: Canvas, random: RandomState, centre: tuple[float, float], size: float) -> None:
-    """A grey shape: clutter, never named; the pixels that it covers no longer belong to an object."""
+# --- Clutter: never named; the pixels that it covers no longer belong to an object ------------------------------------
+
+
+def grey_shape(canvas: Canvas, random: RandomState, centre: Point, size: float) -> None:
+    """A grey shape, `size` pixels across."""
     outline, tilt = OUTLINES[pick(random, tuple(OUTLINES))], random.uniform(-0.8, 0.8)
     grey = _colour((1, 0.99, 0.97), random.uniform(0.35, 0.8))
-    part, _, _, distance = _outline(centre, size / 2, tilt, outline)
+    part, _, distance = _distance(centre, size, tilt, outline)
     rim = np.clip(distance + 2, 0, 1)
     canvas.blend(part, grey * (1 - 0.25 * rim), np.clip(0.5 - distance, 0, 1))
 
 
-def twig(canvas: Canvas, random: RandomState, centre: tuple[float, float]) -> None:
+def twig(canvas: Canvas, random: RandomState, centre: Point) -> None:
     """A thin brown line, 30 to 110 pixels long."""
     half, thick, angle = random.uniform(15, 55), random.uniform(1.0, 2.2), random.uniform(0, math.pi)
     brown = _colour((0.42, 0.33, 0.25), random.uniform(0.7, 1.3))
@@ -181,25 +180,25 @@ def twig(canvas: Canvas, random: RandomState, centre: tuple[float, float]) -> No
     canvas.blend(part, brown, np.clip((thick + 0.5) - np.sqrt(beyond * beyond + across * across), 0, 1))
 
 
-def speck(canvas: Canvas, random: RandomState, centre: tuple[float, float]) -> None:
+def speck(canvas: Canvas, random: RandomState, centre: Point) -> None:
     """A dot of any colour, at most 6 pixels across and therefore too small to be named."""
     colour, radius = _colour(pick(random, tuple(RGB.values()))), random.uniform(1.2, 3)
     part, x, y = _window(centre, radius + 1)
     canvas.blend(part, colour, np.clip((radius + 0.5) - np.sqrt(x * x + y * y), 0, 1))
 
 
-# --- Backgrounds: pixels (3, 224, 224), pale or dark, never saturated ------------------------------------------------
+# --- Backgrounds: pale or dark, never saturated -----------------------------------------------------------------------
 
 
 def background(random: RandomState) -> np.ndarray:
-    """One of five backgrounds in two muted colours, with fine grain."""
+    """One of five backgrounds in two muted colours, with fine grain: (3, 224, 224)."""
     dark = random.random_sample() < 0.15
     value = random.uniform(0.28, 0.42) if dark else random.uniform(0.78, 0.97)
     hue, other_hue = random.random_sample(), random.uniform(0, 0.3)
     one = _colour(colorsys.hsv_to_rgb(hue, random.uniform(0.03, 0.2), value))
     saturation, darker = random.uniform(0.03, 0.2), random.uniform(0.05, 0.14)
     two = _colour(colorsys.hsv_to_rgb((hue + other_hue) % 1, saturation, value - darker))
-    mix = pick(random, (_gradient, _mist, _horizon, _tiles, _hills))(random)
+    mix = pick(random, (_gradient, _mist, _horizon, _tiles, _hills))(random)  # 0..1, the share of the second colour
     grain = np.frombuffer(random.bytes(SIDE * SIDE), dtype=np.uint8).reshape(SIDE, SIDE).astype(np.float32)
     return one + mix * (two - one) + (grain - 127.5) * (random.uniform(0.01, 0.06) / 255)
 

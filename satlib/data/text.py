@@ -30,7 +30,7 @@ _INVISIBLE = regex.compile(r"\p{WB=Format}+")
 
 
 def normalise(text: str) -> str:
-    """Normalise spellings that look the same: composed accents (NFC), no invisible marks (soft hyphens, directions)."""
+    """One spelling for what looks the same: composed accents (NFC), no invisible marks (soft hyphens, directions)."""
     return unicodedata.normalize("NFC", text if text.isascii() else _INVISIBLE.sub("", text))
 
 
@@ -74,7 +74,6 @@ class Vocabulary:
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        """`words` begin with id 2."""
         if not words or len(set(words)) != len(words):
             raise SatlibError("a vocabulary needs at least one word and no duplicates; build it from training captions")
         self.words = (*SPECIALS, *words)
@@ -82,7 +81,7 @@ class Vocabulary:
 
     @classmethod
     def from_captions(cls, captions: Iterable[str], size: int = 10_000, min_count: int = 1) -> "Vocabulary":
-        """The `size` - 2 most frequent words of the *training* captions that occur at least `min_count` times.
+        """The `size` - 2 most frequent words of the *training* captions, those that occur at least `min_count` times.
 
         Equally frequent words are ordered alphabetically, so the same captions always give the same ids.
         """
@@ -99,9 +98,6 @@ class Vocabulary:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Vocabulary) and self.words == other.words
-
-    def __hash__(self) -> int:
-        return hash(self.words)
 
     def number(self, word: str) -> int:
         """The id of a word; UNKNOWN if the vocabulary does not have it."""

@@ -229,7 +229,7 @@ def measure_true(
                 seen = seen_part(data.photo(example).size, captioner.view)
             for reference, alphas in zip(own, maps, strict=True):
                 phrases = [p for p in entities.phrases(example.image_id, tokenise(reference), seen) if p.boxes]
-                targets = [Target(phrase.end - 1, phrase.kinds, in_boxes(phrase.boxes)) for phrase in phrases]
+                targets = [Target(phrase.head, phrase.kinds, in_boxes(phrase.boxes)) for phrase in phrases]
                 measurements += measure(example.image_id, alphas, targets, peaked)
     if not measurements:
         raise SatlibError(f"{entities.path} has no boxes for the captions of these {len(examples):,} photographs")

@@ -24,8 +24,9 @@ SAVE_SECONDS = 30.0
 
 
 def _manifest(data: CaptionSet, encoder: Encoder, view: str) -> Manifest:
-    home = "drawn" if data.home is None else str(data.home)
-    return Manifest(FORMAT, home, encoder.name, encoder.weights_hash, view, encoder.grid, encoder.dim)
+    return Manifest(
+        FORMAT, str(data.home or "drawn"), encoder.name, encoder.weights_hash, view, encoder.grid, encoder.dim
+    )
 
 
 def open_store(root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example]) -> FeatureStore:
@@ -55,9 +56,8 @@ def extract(
         manifest = _manifest(data, encoder, view)
         if (folder / MANIFEST).is_file():
             old = features.read_manifest(folder, manifest)
-            if old.home == manifest.home:
-                outdated = old.outdated(data.examples)
-                manifest.images = {name: record for name, record in old.images.items() if name not in outdated}
+            outdated = old.outdated(data.examples)
+            manifest.images = {name: record for name, record in old.images.items() if name not in outdated}
         manifest.save(folder)
         (folder / ARRAY).touch()
         return manifest
