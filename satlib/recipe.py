@@ -5,7 +5,6 @@ against these lines when it is read, and `satlib recipe --explain` prints them.
 """
 
 import difflib
-import importlib.resources
 import inspect
 import json
 import re
@@ -21,6 +20,7 @@ from msgspec import Meta, Struct
 from satlib.errors import SatlibError
 
 OF_MODEL = "model:"  # begins the name of an encoder that is a captioner's own
+FOLDER = Path(__file__).parent / "recipes"
 SAVE_SECONDS = 600.0  # a checkpoint is written within an epoch when the last one is this old
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -153,9 +153,7 @@ REMOVED: dict[str, Any] = {
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True):
     """All values of a run, as in the file `recipe.toml` of its folder."""
 
-    name: Annotated[
-        str, Meta(pattern=r'^[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}\Z')
-    ]  # also that of a folder
+    name: Annotated[str, Meta(pattern=r'^[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}\Z')]  # also a folder's
     data: DataConfig = DataConfig()
     encoder: EncoderConfig = EncoderConfig()
     decoder: DecoderConfig = DecoderConfig()
@@ -179,13 +177,10 @@ SECTIONS: dict[str, type[_Section]] = {
 }
 
 
-def declared(section: str) -> dict[str, tuple[Any, str]]:
-    """The default of each option of a section, and its type and meaning, as they are written above."""
-    line = re.compile(r"^    (\w+): (.+) = .+?  # (.+)$", re.MULTILINE)
-    return {
-        name: (getattr(SECTIONS[section](), name), f"{kind.removeprefix('Literal[').removesuffix(']')}: {meaning}")
-        for name, kind, meaning in line.findall(inspect.getsource(SECTIONS[section]))
-    }
+def declared(section: str) -> dict[str, str]:
+    """The options of a section with their types and meanings, as they are written above."""
+    lines = re.findall(r"^    (\w+): (.+) = .+?  # (.+)$", inspect.getsource(SECTIONS[section]), re.MULTILINE)
+    return {name: f"{kind.removeprefix('Literal[').removesuffix(']')}: {meaning}" for name, kind, meaning in lines}
 
 
 def explained(recipe: Recipe) -> str:
@@ -193,42 +188,33 @@ def explained(recipe: Recipe) -> str:
     lines = []
     for section, kind in SECTIONS.items():
         lines += ["", f"[{section}]  # {kind.__doc__}"]
-        for name, (_, meaning) in declared(section).items():
+        for name, meaning in declared(section).items():
             lines.append(f"{f'{name} = {json.dumps(getattr(getattr(recipe, section), name))}':32}  # {meaning}")
     return "\n".join(lines[1:])
 
 
 def names() -> list[str]:
     """The recipes that come with satlib."""
-    folder = importlib.resources.files("satlib.recipes")
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def read(name: str) -> str:
     """The text of a recipe by its name, or of a TOML file by its path."""
-    if Path(name).suffix == ".toml":
-        if not Path(name).is_file():
-            raise SatlibError(f"the recipe {name} does not exist; satlib's own recipes are {', '.join(names())}")
-        return Path(name).read_text(encoding="utf-8-sig")  # Notepad may write a byte order mark
-    if name not in names():
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.is_file():
         raise SatlibError(
-            f"no recipe is called {name!r}{_suggestion(name, names())}; choose one of {', '.join(names())}"
+            f"the recipe {name} does not exist{_suggestion(name, names())}; satlib has {', '.join(names())}"
         )
-    return (importlib.resources.files("satlib.recipes") / f"{name}.toml").read_text(encoding="utf-8")
+    return path.read_text(encoding="utf-8-sig")  # Notepad may write a byte order mark
 
 
 def description(name: str) -> str:
     """The first line of a recipe's file, if that is a comment; otherwise an empty text."""
-    first = read(name).partition("\n")[0]
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
+    return "".join(re.findall(r"\A#\s*(.+)", read(name)))
 
 
 def load(name: str, changes: Sequence[str] = ()) -> Recipe:
-    """Read a recipe by its name, or a TOML file by its path, with changes of the form "section.key=value".
-
-    Raises:
-        SatlibError: there is no such recipe, or an option or a value is not valid.
-    """
+    """Read a recipe by its name, or a TOML file by its path, with changes of the form "section.key=value"."""
     try:
         values = {"name": Path(name).stem, **tomllib.loads(read(name))}
     except ValueError as error:
@@ -257,11 +243,7 @@ def parse_value(text: str) -> Any:
 
 
 def from_dict(values: Mapping[str, Any]) -> Recipe:
-    """Build a recipe from nested dictionaries; every name, type and value is checked.
-
-    Raises:
-        SatlibError: an option or a value is not valid, or two do not go together.
-    """
+    """Build a recipe from nested dictionaries; an option or a value that is not valid, or two that do not go together, are refused."""
     values = {
         section: {key: value for key, value in table.items() if REMOVED.get(f"{section}.{key}") != value}
         if isinstance(table, Mapping)
@@ -294,7 +276,7 @@ def _explanation(problem: str) -> str:
         )
     if place := re.search(r"\$\.(\w+)\.(\w+)`", problem):
         section, key = place.groups()
-        return f"; {section}.{key} is {declared(section)[key][1]}"
+        return f"; {section}.{key} is {declared(section)[key]}"
     return ""
 
 

@@ -85,7 +85,7 @@ def test_what_does_not_go_together(changes, option):
 
 
 def test_no_such_recipe(tmp_path):
-    refused(lambda: recipe.load("flickr8k-sotf"), "'flickr8k-sotf'", "did you mean flickr8k-soft?")
+    refused(lambda: recipe.load("flickr8k-sotf"), "flickr8k-sotf", "did you mean flickr8k-soft?")
     refused(lambda: recipe.load(str(tmp_path / "none.toml")), "none.toml does not exist")
     (tmp_path / "broken.toml").write_text("[training\n")
     refused(lambda: recipe.load(str(tmp_path / "broken.toml")), "broken.toml is not TOML")
