@@ -10,15 +10,12 @@ import tiny
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import differences
 
 from satlib.beyond.boxes import BoxTargets, box_loss, cover
 from satlib.data.batches import Batch
 from satlib.data.entities import Entities
 from satlib.data.text import END, PAD, Vocabulary
 from satlib.errors import SatlibError
-from satlib.model import encoders
-from satlib.model.captioner import Captioner
 from satlib.model.objective import caption_loss
 from satlib.recipe import TrainingConfig
 from satlib.training.losses import drop_annotations
@@ -84,104 +81,76 @@ class TestLoss:
         assert not gradient.any()
 
     def test_its_share_in_the_loss(self):
-        """caption_loss adds the weight times the mean over captions; of hard attention's samples each counts."""
-        captioner = Captioner(
-            tiny.the_recipe("decoder.dropout=0.0"), Vocabulary(["red", "star"]), encoders.create("tiny")
-        )
-        a, captions = torch.randn(3, 4, tiny.DIM), torch.tensor([[2, 3, 0]] * 3)
-        covers = torch.rand(3, 3, 4)
-        plain = caption_loss(captioner.decoder, a, captions)
+        """caption_loss adds the weight times the mean over captions; of the places that are left, here three of four."""
+        decoder, covers, places = tiny.decided().decoder, torch.rand(3, 3, 4), torch.tensor([0, 2, 3])
+        a, captions = torch.randn(3, 3, tiny.DIM), torch.tensor([[2, 3, END]] * 3)
         targets = SimpleNamespace(weight=0.7, of=lambda *_: covers)
-        term = partial(BoxTargets.__call__, targets, Batch(["a", "b", "c"], captions), None)
-        boxed = caption_loss(captioner.decoder, a, captions, terms=[term])
-        outside = box_loss(captioner.decoder(a, captions).alphas, covers)
+        term = partial(BoxTargets.__call__, targets, Batch(["a", "b", "c"], captions), places)
+        plain, boxed = (caption_loss(decoder, a, captions, terms=terms) for terms in ([], [term]))
+        outside = box_loss(decoder(a, captions).alphas, torch.stack([covers[..., i] for i in (0, 2, 3)], 2))
         torch.testing.assert_close(boxed.loss - plain.loss, 0.7 * outside.mean(), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(boxed.means["boxes"], outside.sum() / 9)
-
-    def test_of_the_places_that_are_left(self):
-        """Three of five, as `drop_annotations` leaves them: their shares of the boxes, not those of the first three."""
-        covers, alphas, places = torch.rand(2, 3, 5), torch.rand(2, 3, 3), torch.tensor([1, 3, 4])
-        targets = SimpleNamespace(weight=1.0, of=lambda *_: covers)
-        batch = Batch(["a", "b"], torch.tensor([[2, 3, 0]] * 2))
-        loss, _ = BoxTargets.__call__(targets, batch, places, SimpleNamespace(alphas=alphas))
-        mass = (alphas[..., 0] * covers[..., 1]) + (alphas[..., 1] * covers[..., 3]) + (alphas[..., 2] * covers[..., 4])
-        torch.testing.assert_close(loss, -mass.log().sum(1).mean())
 
 
 DATA = tiny.data()
 VOCABULARY = Vocabulary.from_captions([caption for one in DATA.examples for caption in one.references])
 
 
+def targets(entities, view="whole"):
+    return BoxTargets(entities, DATA.split("train"), VOCABULARY, (2, 2), view)
+
+
+def caption(number, reference=0):
+    return [*VOCABULARY.encode(DATA.examples[number].references[reference]), END]
+
+
 class TestTargets:
     def test_the_last_word_of_a_phrase(self, tmp_path):
-        """The third word of every first caption has the top left cell; no other word of any caption has any."""
-        targets = BoxTargets(annotate(tmp_path, DATA), DATA.split("train"), VOCABULARY, (2, 2))
-        assert targets.phrases == 20
-        for number in (0, 1):
-            captions = torch.tensor([[*VOCABULARY.encode(DATA.examples[i].references[number]), END] for i in (0, 2)])
-            covers = targets.of([DATA.examples[i].image_id for i in (0, 2)], captions)
+        """The third word of every first caption has the top left cell; no other word of any caption, and no padding, has any."""
+        found = targets(annotate(tmp_path, DATA))
+        assert found.phrases == 20
+        for reference in (0, 1):
+            captions = torch.tensor([[*caption(i, reference), PAD] for i in (0, 2)])
             expected = torch.zeros(*captions.shape, 4)
-            expected[:, 2, 0] = 1.0 if number == 0 else 0.0
-            assert torch.equal(covers, expected)
-
-    def test_after_the_end_mark_no_word_has_a_box(self, tmp_path):
-        targets = BoxTargets(annotate(tmp_path, DATA), DATA.split("train"), VOCABULARY, (2, 2))
-        example = DATA.examples[0]
-        ids = [*VOCABULARY.encode(example.references[0]), END]
-        padded = targets.of([example.image_id], torch.tensor([[*ids, PAD, PAD]]))
-        assert torch.equal(padded[:, : len(ids)], targets.of([example.image_id], torch.tensor([ids])))
-        assert padded.any()
-        assert not padded[:, len(ids) :].any()
+            expected[:, 2, 0] = 1.0 if reference == 0 else 0.0
+            assert torch.equal(found.of([DATA.examples[i].image_id for i in (0, 2)], captions), expected)
 
     def test_boxes_are_those_of_the_part_that_the_encoder_sees(self, tmp_path):
         """ "crop" leaves out a sixteenth at each side: a box of the left quarter ends at 3/14 of the rest, 3/7 of the first cell."""
-        example = DATA.examples[0]
-        captions = torch.tensor([[*VOCABULARY.encode(example.references[0]), END]])
         entities = annotate(tmp_path, DATA, (0, 0, 25, 100))
         for view, share in (("whole", 1 / 2), ("crop", 3 / 7)):
-            covers = BoxTargets(entities, DATA.split("train"), VOCABULARY, (2, 2), view).of(
-                [example.image_id], captions
-            )
+            covers = targets(entities, view).of([DATA.examples[0].image_id], torch.tensor([caption(0)]))
             torch.testing.assert_close(covers[0, 2], torch.tensor([share, 0.0, share, 0.0]))
 
     def test_images_without_annotations_are_left_out(self, tmp_path):
-        entities = annotate(tmp_path, DATA, leave_out=("train-0", "train-1"))
-        assert BoxTargets(entities, DATA.split("train"), VOCABULARY, (2, 2)).phrases == 18
+        assert targets(annotate(tmp_path, DATA, leave_out=("train-0", "train-1"))).phrases == 18
 
 
 class TestTraining:
     @pytest.mark.slow
     @pytest.mark.parametrize("attention", ["soft", "hard"])
     def test_maps_move_into_the_boxes(self, tmp_path, attention):
-        data = tiny.data()
         changes = (
             f"decoder.attention={attention}", "decoder.attention_hidden=32", "decoder.dropout=0.0", "training.epochs=20",
             "training.learning_rate=0.03", "training.select=nll", "objective.doubly_stochastic=0.0",
         )  # fmt: skip
-        entities = annotate(tmp_path / "entities", data)
-        without = in_the_first_cell(tiny.train(tmp_path / "without", *changes), data)
-        boxed = in_the_first_cell(
-            tiny.train(tmp_path / "with", *changes, "objective.boxes=2.0", entities=entities), data
-        )
-        assert without < 0.45
-        assert boxed > 0.55
+        without = tiny.train(tmp_path / "without", *changes)
+        entities = annotate(tmp_path / "entities", DATA)
+        boxed = tiny.train(tmp_path / "with", *changes, "objective.boxes=2.0", entities=entities)
+        assert in_the_first_cell(without, DATA) < 0.45
+        assert in_the_first_cell(boxed, DATA) > 0.55
 
     def test_it_resumes_with_the_same_boxes_only(self, tmp_path):
-        data, boxed = tiny.data(), "objective.boxes=1.0"
-        one, other = annotate(tmp_path / "one", data), annotate(tmp_path / "other", data, (50, 50, 100, 100))
-        tiny.train(tmp_path / "run", boxed, "training.epochs=1", entities=one)
+        one, other = annotate(tmp_path / "one", DATA), annotate(tmp_path / "other", DATA, (50, 50, 100, 100))
+        tiny.train(tmp_path / "run", "objective.boxes=1.0", "training.epochs=1", entities=one)
         with pytest.raises(SatlibError, match="other captions or boxes"):
-            tiny.train(tmp_path / "run", boxed, "training.epochs=2", entities=other)
-        tiny.train(tmp_path / "run", boxed, "training.epochs=2", entities=one)
-        tiny.train(tmp_path / "straight", boxed, "training.epochs=2", entities=one)
-        assert differences(tmp_path / "run", tmp_path / "straight") == ["recipe.toml"]  # which has the first epochs
+            tiny.train(tmp_path / "run", "objective.boxes=1.0", entities=other)
 
     def test_weight_and_boxes_belong_together(self, tmp_path):
-        entities = annotate(tmp_path / "entities", tiny.data())
         with pytest.raises(SatlibError, match=r"objective\.boxes is 1 and --entities is missing"):
             tiny.train(tmp_path / "run", "objective.boxes=1.0")
         with pytest.raises(SatlibError, match=r"objective\.boxes is 0 and --entities is given"):
-            tiny.train(tmp_path / "run", entities=entities)
+            tiny.train(tmp_path / "run", entities=annotate(tmp_path / "entities", DATA))
 
 
 class TestDrop:
