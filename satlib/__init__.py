@@ -35,10 +35,10 @@ def load(model: Path | str | None = None, device: str = "auto") -> "Captioner":
 
 
 def caption(photo: "Given") -> "Caption":
-    """The caption of a photograph (a path, a Pillow image, an array or a tensor) by the model for photographs, loaded once.
+    """The caption of a photograph (a path or a Pillow image) by the model for photographs, loaded once.
 
     Raises:
-        SatlibError: the file is not a readable image, or the array not a photograph (`satlib.data.images.photo_of`).
+        SatlibError: the file is not a readable image.
     """
     return _default().caption([photo])[0]
 

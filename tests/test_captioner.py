@@ -3,7 +3,6 @@
 import json
 import math
 
-import numpy as np
 import pytest
 import tiny
 import torch
@@ -164,22 +163,6 @@ class TestCaption:
         assert len({(c.text, round(c.log_probability, 4)) for c in found}) == 1
         assert len(captioner.caption([Image.new("RGB", size, "red") for size in ((1, 1), (500, 20), (224, 224))])) == 3
         assert captioner.caption([]) == []
-
-    def test_arrays_and_tensors(self, captioner):
-        """Of whole numbers and of fractions, in colour and grey."""
-        photo = PHOTOS[0]
-        pixels = np.asarray(photo)
-        tensor = torch.tensor(pixels).permute(2, 0, 1)
-        given = [pixels, pixels / 255, tensor, tensor / 255, tensor.bfloat16() / 255]
-        for form in given[:4]:
-            assert images.photo_of(form).tobytes() == photo.tobytes()
-        assert abs(np.asarray(images.photo_of(given[4])).astype(int) - pixels).max() <= 1  # of 8 bits
-        assert len({caption.text for caption in captioner.caption([photo, *given[:4]])}) == 1
-        assert (np.asarray(images.photo_of(np.full((2, 2, 3), 0.9))) == 230).all()  # 229.5: to the nearest even number
-        assert (np.asarray(images.photo_of(np.full((2, 2, 3), 0.999))) == 255).all()
-        grey = np.asarray(photo.convert("L"))
-        for form in (grey, grey[:, :, None], torch.tensor(grey), torch.tensor(grey)[None]):
-            assert images.photo_of(form).tobytes() == photo.convert("L").convert("RGB").tobytes()
 
     def test_options_stand_above_the_recipe(self, captioner):
         assert (

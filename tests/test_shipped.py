@@ -3,7 +3,6 @@
 import importlib.util
 from pathlib import Path
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -58,10 +57,10 @@ def test_without_their_package_the_models_for_photographs_are_named_with_the_com
 
 
 def test_load_and_caption_are_two_calls(tmp_path):
-    """A path, an image and an array are one photograph; a model goes by its name or its file."""
+    """A path and an image are one photograph; a model goes by its name or its file."""
     photo = scenes.scene("test-000001").photo()
     photo.save(tmp_path / "scene.png")
-    forms = (photo, np.asarray(photo), tmp_path / "scene.png")
+    forms = (photo, tmp_path / "scene.png")
     assert len({satlib.caption(form).text for form in forms}) == 1
     by_name, by_file = (satlib.load(model, "cpu") for model in ("scenes-soft", shipped.model("scenes-soft")))
     assert by_name.caption([photo])[0].text == by_file.caption([photo])[0].text

@@ -1,6 +1,6 @@
 """Caption sets: images with their captions and splits (section 5.2). Every source loads into the same small object, `CaptionSet`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -84,34 +84,16 @@ def split_name(name: str, where: str) -> str:
     return SPLIT_NAMES[name.strip().lower()]
 
 
-def assemble(
-    name: str,
-    captions: Mapping[str, Sequence[str]],
-    splits: Mapping[str, str],
-    locate: Callable[[str], Path],
-    home: Path,
-    require_images: bool,
-) -> CaptionSet:
-    """A caption set of images whose captions, splits and paths are given by image id; those without a split are left out."""
-    if not splits:
+def assemble(name: str, examples: Iterable[Example], home: Path, require_images: bool) -> CaptionSet:
+    """The caption set of examples whose images lie in the folder `home`; those without captions or without a file are refused."""
+    ordered = tuple(sorted(examples, key=lambda example: SPLITS.index(example.split)))
+    if not ordered:
         raise SatlibError(f"{name} has no images with captions; data/README.md describes the expected layout")
-    if uncaptioned := [image_id for image_id in splits if not captions.get(image_id)]:
+    if uncaptioned := [example.image_id for example in ordered if not example.references]:
         raise SatlibError(f"{name}: {_few(uncaptioned)} in a split, but without captions")
-    examples = examples_of(captions, splits, locate)
-    if require_images and (missing := [e.image_id for e in examples if not (e.path and e.path.is_file())]):
+    if require_images and (missing := [e.image_id for e in ordered if not (e.path and e.path.is_file())]):
         raise SatlibError(f"{name}: {_few(missing)} missing from {home}; satlib data check lists all of them")
-    return CaptionSet(name, examples, home=home.resolve())
-
-
-def examples_of(
-    captions: Mapping[str, Sequence[str]], splits: Mapping[str, str], locate: Callable[[str], Path | None]
-) -> tuple[Example, ...]:
-    """The examples, split by split."""
-    ordered = sorted(splits.items(), key=lambda item: SPLITS.index(item[1]))
-    return tuple(
-        Example(image_id, split, tuple(captions[image_id][:MAX_REFERENCES]), locate(image_id))
-        for image_id, split in ordered
-    )
+    return CaptionSet(name, ordered, home=home.resolve())
 
 
 def _few(image_ids: Sequence[str]) -> str:

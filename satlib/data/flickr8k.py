@@ -1,9 +1,10 @@
 """Flickr8k as its authors distribute it (Hodosh et al., 2013)."""
 
 import re
+from collections import defaultdict
 from pathlib import Path
 
-from satlib.data.caption_set import SPLITS, CaptionSet, assemble, clean
+from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example, assemble, clean
 from satlib.errors import SatlibError
 from satlib.files.reading import read_lines
 
@@ -22,11 +23,12 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
         raise SatlibError(
             f"missing: {', '.join(missing)}; to download them and the photographs: satlib data fetch flickr8k"
         )
-    splits = {line.strip(): split for split, file in lists.items() for _, line in read_lines(file)}
-    captions: dict[str, list[str]] = {}
+    captions: dict[str, list[str]] = defaultdict(list)
     for number, line in read_lines(token):
         match = _LINE.fullmatch(line)
         if match is None:
             raise SatlibError(f"{token}, line {number}: expected IMAGE.jpg#NUMBER<tab>CAPTION, found {line[:60]!r}")
-        captions.setdefault(match["image"], []).extend(clean([match["caption"]]))
-    return assemble("flickr8k", captions, splits, photos.joinpath, photos, require_images)
+        captions[match["image"]] += clean([match["caption"]])
+    listed = [(line.strip(), split) for split, file in lists.items() for _, line in read_lines(file)]
+    examples = (Example(name, split, tuple(captions[name][:MAX_REFERENCES]), photos / name) for name, split in listed)
+    return assemble("flickr8k", examples, photos, require_images)

@@ -12,11 +12,21 @@ train, dev or test in the ratio 8 : 1 : 1, so an image stays in its split when o
 import csv
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, assemble, clean, split_name
+from satlib.data.caption_set import (
+    MAX_REFERENCES,
+    SPLIT_NAMES,
+    SPLITS,
+    CaptionSet,
+    Example,
+    assemble,
+    clean,
+    split_name,
+)
 from satlib.errors import SatlibError
 from satlib.files.reading import decode, read_lines, read_text
 
@@ -52,14 +62,13 @@ def load(folder: Path, require_images: bool = True) -> CaptionSet:
         raise SatlibError(f"{folder} has no captions.csv with image,caption, nor another table that docs/data.md names")
     rows, paths = [], {}
     for table in tables:
-        part, own = table.parent.relative_to(folder), list(_read(table))
-        places = [table.parent / name for name in ("Images", "images", "Flicker8k_Dataset")]
-        photos = next((place for place in places if own and (place / own[0].image.strip()).is_file()), table.parent)
-        for row in own:
+        part = table.parent.relative_to(folder)
+        photos = table.parent / ("Images" if table.name == "captions.txt" else "")
+        for row in _read(table):
             image_id = (part / row.image.strip()).as_posix()  # "./a.jpg" and "a.jpg" are the same image
             paths[image_id] = photos / row.image.strip()
             rows.append(row._replace(image=image_id, split=row.split or part.name or None))
-    return assemble(folder.resolve().name, *gather(rows), paths.__getitem__, folder, require_images)
+    return assemble(folder.resolve().name, examples_of(rows, paths), folder, require_images)
 
 
 def table_in(folder: Path) -> Path | None:
@@ -67,35 +76,36 @@ def table_in(folder: Path) -> Path | None:
     return next((folder / name for name in TABLES if (folder / name).is_file()), None)
 
 
-def gather(rows: list[Row]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """The captions and the split of each image."""
-    captions: dict[str, list[str]] = {}
+def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
+    """An example for each image, with its captions, its split and its path, if it has one."""
+    captions: dict[str, list[str]] = defaultdict(list)
     splits: dict[str, str] = {}
     for row in rows:
         texts = clean(row.captions)
         if not row.image.strip(". ") or not texts or len(texts) < len(row.captions):
             raise SatlibError(f"{row.where}: no image, or a caption without a word; complete the row or delete it")
-        captions.setdefault(row.image, []).extend(texts)
+        captions[row.image] += texts
         if row.split:
             split = split_name(row.split, row.where)
             if splits.setdefault(row.image, split) != split:
                 raise SatlibError(f"{row.where}: {row.image} is in split {split}, but in {splits[row.image]} above")
-    if not splits and (official := _official_8k(list(captions))):
-        return captions, official
-    return captions, {image_id: splits.get(image_id) or by_hash(image_id) for image_id in captions}
+    splits = splits or _official_8k(captions) or {}
+    return [
+        Example(image_id, split, tuple(texts[:MAX_REFERENCES]), paths.get(image_id))
+        for image_id, texts in captions.items()
+        if (split := splits.get(image_id) or by_hash(image_id)) in SPLITS
+    ]
 
 
-def _official_8k(image_ids: list[str]) -> dict[str, str] | None:
+def _official_8k(image_ids: Iterable[str]) -> dict[str, str] | None:
     """The official splits if all images are Flickr8k's, by the numbers that begin their names, and each split has some.
 
-    The 92 photographs that are in no official split are left out.
+    The 92 photographs that are in no official split have the split "none".
     """
     lists = (line.split("\t") for line in read_text(_SPLITS_8K).splitlines())
     official = {number: split for split, listed in lists for number in listed.split(" ")}
-    splits = {image_id: official.get(Path(image_id).name.partition("_")[0]) for image_id in image_ids}
-    if None in splits.values() or not set(SPLITS) <= set(splits.values()):
-        return None
-    return {image_id: split for image_id, split in splits.items() if split in SPLITS}
+    splits = {image_id: official.get(Path(image_id).name.partition("_")[0], "") for image_id in image_ids}
+    return splits if "" not in splits.values() and set(SPLITS) <= set(splits.values()) else None
 
 
 def by_hash(image_id: str) -> str:
@@ -133,14 +143,9 @@ def _row(row: Mapping[str, Any], where: str) -> Row:
 
 
 def captions_of(row: Mapping[str, Any], where: str) -> list[str]:
-    """The captions in a row: of the columns caption..., else text..., else sentence..., else of the only one with text."""
-    texts = {
-        name: value if isinstance(value, list) else [value]
-        for name, value in row.items()
-        if name not in ("image", "file_name", "filename", "split") and isinstance(value, str | list)
-    }
-    named = ([name for name in texts if name.lower().startswith(word)] for word in ("caption", "text", "sentence"))
-    columns = next(filter(None, named), list(texts) if len(texts) == 1 else [])
-    if not columns:
-        raise SatlibError(f"{where}: a column `caption` must hold the caption; the columns are {', '.join(row)}")
-    return [text for name in columns for text in texts[name] if text != ""]
+    """The captions in a row: of the columns caption..., else text..., else sentence...; a column may hold several."""
+    for word in ("caption", "text", "sentence"):
+        columns = [value for name, value in row.items() if name.lower().startswith(word) and value]
+        if columns:
+            return [text for value in columns for text in (value if isinstance(value, list) else [value])]
+    raise SatlibError(f"{where}: no caption in a column caption or text; the columns are {', '.join(row)}")

@@ -12,8 +12,8 @@ from typing import Any
 from PIL import Image
 
 from satlib.data import images
-from satlib.data.caption_set import CaptionSet, Example, examples_of
-from satlib.data.folder import Row, captions_of, gather
+from satlib.data.caption_set import CaptionSet, Example
+from satlib.data.folder import Row, captions_of, examples_of
 from satlib.errors import SatlibError
 
 ON_THE_HUB = "hf:"  # begins the name of a set on the Hub
@@ -51,7 +51,7 @@ def load(place: str) -> CaptionSet:
         table, index, column = stored[example.image_id]
         return images.open_photo(io.BytesIO(_bytes(table[index][column])), f"{place}, {example.image_id}")
 
-    return CaptionSet(Path(name).stem, examples_of(*gather(rows), lambda _: None), photo)
+    return CaptionSet(Path(name).stem, tuple(examples_of(rows, {})), photo)
 
 
 def _bytes(content: dict[str, Any]) -> bytes:

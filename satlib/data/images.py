@@ -21,28 +21,14 @@ _MARGIN = 256 / 224  # "crop" scales the shorter side to this multiple of the sq
 _LONGEST = 4  # of a side longer than this multiple of the other, "crop" enlarges only the centre, which it keeps
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)  # all of a photograph, as fractions of its sides
-Given = Path | str | Image.Image | np.ndarray | Tensor  # a photograph, for `photo_of`
+Given = Path | str | Image.Image
 
 
 def photo_of(given: Given) -> Image.Image:
-    """A photograph in RGB from a path, a Pillow image, an array (H, W, 3) or a tensor (3, H, W); grey has 1 colour or no such axis."""
+    """A photograph as `to_rgb` gives it, from a path or a Pillow image."""
     if isinstance(given, Path | str):
         return open_photo(given)
-    if isinstance(given, Image.Image):
-        return given if given.mode == "RGB" and not given.info else to_rgb(given)
-    if isinstance(given, Tensor):
-        given = given.detach().cpu()
-        given = given.float() if given.is_floating_point() else given
-        given = given.movedim(0, 2) if given.dim() == 3 else given
-    pixels = np.asarray(given)
-    if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
-        pixels = np.rint(255 * pixels).astype(np.uint8)
-    if pixels.dtype != np.uint8 or pixels.shape[2:] not in ((), (1,), (3,)):
-        raise SatlibError(
-            "a photograph is an array (H, W, 3) or a tensor (3, H, W) of uint8, or of floating-point numbers from 0 to 1, not "
-            f"{pixels.shape} of {pixels.dtype}, {pixels.min():g} to {pixels.max():g}"
-        )
-    return to_rgb(Image.fromarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels))
+    return given if given.mode == "RGB" and not given.info else to_rgb(given)
 
 
 def open_photo(file: Path | str | BinaryIO, name: str = "") -> Image.Image:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from satlib.data.caption_set import CaptionSet, assemble, clean, split_name
+from satlib.data.caption_set import MAX_REFERENCES, CaptionSet, Example, assemble, clean, split_name
 from satlib.errors import SatlibError
 from satlib.files.reading import Name, read_json
 
@@ -18,25 +18,23 @@ from satlib.files.reading import Name, read_json
 FOLDERS = ("", "images", "Flicker8k_Dataset", "flickr30k-images", "flickr30k_images")
 
 
-class Sentence(Struct):
-    """A caption."""
-
+class _Sentence(Struct):
     raw: str
 
 
-class Image(Struct):
-    """An image with its captions."""
-
+class _Image(Struct):
     filename: Name
     split: str
-    sentences: list[Sentence]
+    sentences: list[_Sentence]
     filepath: str = ""  # of COCO, "train2014" or "val2014"
 
+    @property
+    def name(self) -> str:
+        return f"{self.filepath}/{self.filename}" if self.filepath else self.filename
 
-class Karpathy(Struct):
-    """One of the JSON files."""
 
-    images: list[Image]
+class _File(Struct):
+    images: list[_Image]
 
 
 def load(path: Path, root: Path, require_images: bool = True) -> CaptionSet:
@@ -49,18 +47,14 @@ def load(path: Path, root: Path, require_images: bool = True) -> CaptionSet:
         raise SatlibError(
             f"missing: {path}; run satlib data fetch {name} (data/README.md says which file belongs where)"
         )
-    splits: dict[str, str] = {}
-    captions: dict[str, list[str]] = {}
-    for image in read_json(path, Karpathy, "one of Karpathy's dataset files", "download it again").images:
-        image_id = f"{image.filepath}/{image.filename}" if image.filepath else image.filename
-        splits[image_id] = split_name(image.split, f"{path}, {image_id}")
-        captions[image_id] = clean(sentence.raw for sentence in image.sentences)
-    first = next(iter(splits), "")
+    listed = read_json(path, _File, "one of Karpathy's dataset files", "download it again").images
+    first = listed[0].name if listed else ""
     candidates = [base / folder for base in (path.parent, root / name) for folder in FOLDERS]
     photos = next((folder for folder in candidates if (folder / first).is_file()), path.parent)
     renamed = {} if (photos / first).is_file() else {file.name: file for file in photos.glob("*2017/*.jpg")}
-
-    def locate(image_id: str) -> Path:
-        return renamed.get(image_id.rpartition("_")[2], photos / image_id)
-
-    return assemble(name, captions, splits, locate, photos, require_images)
+    examples = []
+    for image in listed:
+        captions = clean(sentence.raw for sentence in image.sentences)[:MAX_REFERENCES]
+        file = renamed.get(image.filename.rpartition("_")[2], photos / image.name)
+        examples.append(Example(image.name, split_name(image.split, f"{path}, {image.name}"), tuple(captions), file))
+    return assemble(name, examples, photos, require_images)

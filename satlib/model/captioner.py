@@ -145,7 +145,7 @@ class Captioner(nn.Module):
 
     @torch.inference_mode()
     def caption(self, photos: Sequence[images.Given], beam: int | None = None) -> list[Caption]:
-        """Caption a list of paths, images, arrays (H, W, 3) or tensors (3, H, W) by a beam (1 is greedy; None: the recipe's)."""
+        """Caption a list of paths or Pillow images by a beam (1 is greedy; None: the recipe's)."""
         if isinstance(photos, Path | str | Image.Image):
             raise SatlibError("caption takes a list of photographs; put this one in brackets: caption([photo])")
         captions: list[Caption] = []
