@@ -180,7 +180,7 @@ SECTIONS: dict[str, type[_Section]] = {
 def declared(section: str) -> dict[str, str]:
     """The options of a section with their types and meanings, as they are written above."""
     lines = re.findall(r"^    (\w+): (.+) = .+?  # (.+)$", inspect.getsource(SECTIONS[section]), re.MULTILINE)
-    return {name: f"{kind.removeprefix('Literal[').removesuffix(']')}: {meaning}" for name, kind, meaning in lines}
+    return {name: re.sub(r"^Literal.(.*).$", r"\1", kind) + ": " + meaning for name, kind, meaning in lines}
 
 
 def explained(recipe: Recipe) -> str:

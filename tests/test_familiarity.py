@@ -43,8 +43,7 @@ def random_set(dim=12, rank=5, train=300, dev=200):
 
 def test_distances_by_hand():
     """P spans the first two of three axes: (3, 0, 4) has length 5, so the part outside is (4/5)^2; the scale of a is no matter."""
-    rows = torch.tensor([[127, 0, 0], [0, 127, 0]], dtype=torch.int8)
-    measure = Familiarity(rows, torch.tensor([1 / 127, 1 / 127]), 0.5)
+    measure = Familiarity(bytes([127, 0, 0, 0, 127, 0]), [1 / 127, 1 / 127], 0.5)
     a = torch.tensor([[[2.0, 0, 4], [4, 0, 4]], [[1, 2, 0], [3, 4, 0]], [[0, 0, 1], [0, 0, 9]]])
     assert torch.allclose(measure.distances(a), torch.tensor([16 / 25, 0.0, 1.0]), atol=1e-6)
     assert torch.allclose(measure.distances(7 * a), measure.distances(a), atol=1e-6)
@@ -58,7 +57,7 @@ def test_directions_are_those_of_numpys_svd(monkeypatch):
     means = torch.stack([reader.vectors[e.image_id].mean(0) for e in data.split("train")]).double().numpy()
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     expected = np.linalg.svd(means, full_matrices=False)[2][:5]
-    found = (learnt.directions * learnt.scales[:, None]).double().numpy()
+    found = learnt.span().double().numpy()
     assert np.allclose(found @ found.T, np.eye(5), atol=0.03)
     assert np.allclose(np.linalg.svd(found @ expected.T)[1], 1, atol=0.01)  # the same span
 
@@ -67,7 +66,7 @@ def test_other_directions_are_unlike(monkeypatch):
     monkeypatch.setattr(familiarity, "DIRECTIONS", 5)
     data, reader = random_set()
     learnt = familiarity.learn(lambda a: a, reader, data)
-    outside = torch.linalg.svd(learnt.directions * learnt.scales[:, None]).Vh[5:]
+    outside = torch.linalg.svd(learnt.span()).Vh[5:]
     assert all(learnt.unlike(outside[:, None].expand(-1, 4, -1)))
 
 
@@ -82,9 +81,7 @@ def test_a_file_keeps_it_exactly(tmp_path):
     for storage in ("float32", "int8"):
         made.save(tmp_path / "model.safetensors", storage)
         read = Captioner.load(tmp_path / "model.safetensors").familiarity
-        assert torch.equal(read.directions, made.familiarity.directions)
-        assert torch.equal(read.scales, made.familiarity.scales)
-        assert read.threshold == made.familiarity.threshold
+        assert read == made.familiarity
 
 
 def test_captions_say_so_and_a_file_without_it_says_nothing(tmp_path):
@@ -94,7 +91,7 @@ def test_captions_say_so_and_a_file_without_it_says_nothing(tmp_path):
     assert [caption.unlike for caption in plain] == [None] * 3
     made.save(tmp_path / "old.safetensors")
     assert Captioner.load(tmp_path / "old.safetensors").familiarity is None
-    every = Familiarity(torch.zeros(1, tiny.DIM, dtype=torch.int8), torch.ones(1), 0.5)  # spans nothing: all are unlike
+    every = Familiarity(bytes(tiny.DIM), [1.0], 0.5)  # spans nothing: all are unlike
     made.familiarity = every
     marked = made.caption(photos)
     assert [caption.unlike for caption in marked] == [True] * 3

@@ -24,7 +24,7 @@ from satlib.model import encoders, search, shipped
 from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
 from satlib.model.encoders import Encoder
-from satlib.model.familiarity import Familiarity, Stored
+from satlib.model.familiarity import Familiarity
 from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import OF_MODEL, Recipe, from_dict
@@ -47,7 +47,7 @@ class Header(Struct):
     vocabulary: list[str]
     encoder: EncoderHeader
     own_attention: str | None = field(name="own attention", default=None)
-    familiarity: Stored | None = None
+    familiarity: Familiarity | None = None
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Captioner(nn.Module):
             vocabulary=self.vocabulary.to_json(),
             encoder=EncoderHeader(self.encoder.architecture, None if self.holds_encoder else self.encoder.weights_hash),
             own_attention=self.own_attention,
-            familiarity=self.familiarity.stored() if self.familiarity else None,
+            familiarity=self.familiarity,
         )
         write_safetensors(path, stored, header)
 
@@ -216,8 +216,7 @@ class Captioner(nn.Module):
             )
         captioner = cls(recipe, Vocabulary(header.vocabulary), encoder)
         captioner.own_attention = header.own_attention
-        if header.familiarity:
-            captioner.familiarity = Familiarity.restored(header.familiarity)
+        captioner.familiarity = header.familiarity
         if not in_file:
             weights |= encoder.state_dict(prefix="encoder.")
         captioner.load_state_dict(weights)

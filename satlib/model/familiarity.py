@@ -6,12 +6,9 @@ the mean of m m^T). The distance of a photograph is the part of m outside their 
 unlike the training set if its distance exceeds that of 99 % of the dev photographs, which were not trained on.
 """
 
-import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from msgspec import Struct
 from torch import Tensor
@@ -26,45 +23,29 @@ FALSE_ALARMS = 0.01  # the share of the dev photographs that count as unlike
 _BATCH = 64
 
 
-class Stored(Struct):
-    """In the header of a model: int8 directions in base64, a scale for each, and the largest distance that is familiar."""
+class Familiarity(Struct):
+    """The span of the training photographs' mean annotation vectors, as it stands in the header of a model's file.
 
-    directions: str
-    scales: list[float]
-    threshold: float
-
-
-@dataclass(frozen=True)
-class Familiarity:
-    """The span of the training photographs' mean annotation vectors.
-
-    directions: (k, D), int8; row i of P is this row times scales[i]. scales: (k,), float32. threshold: the greatest distance
+    directions: k rows of D int8 numbers (base64 in JSON); row i times scales[i] is row i of P. threshold: the greatest distance
     that is familiar.
     """
 
-    directions: Tensor
-    scales: Tensor
+    directions: bytes
+    scales: list[float]
     threshold: float
+
+    def span(self) -> Tensor:
+        """P (k, D)."""
+        rows = torch.frombuffer(bytearray(self.directions), dtype=torch.int8).view(len(self.scales), -1)
+        return rows * torch.tensor(self.scales).unsqueeze(1)
 
     def distances(self, a: Tensor) -> Tensor:
         """The distance of each image: annotation vectors (B, L, D) -> (B,), 0 (like the training set) to 1."""
-        return _outside(_unit_means(a), (self.directions * self.scales[:, None]).to(a.device))
+        return _outside(_unit_means(a), self.span().to(a.device))
 
     def unlike(self, a: Tensor) -> list[bool]:
         """Whether each image is unlike the training set: annotation vectors (B, L, D) -> B values."""
         return (self.distances(a) > self.threshold).tolist()
-
-    def stored(self) -> Stored:
-        """For the header of a model's file: about 1.4 bytes for each number of P."""
-        directions = base64.b64encode(self.directions.cpu().numpy().tobytes()).decode()
-        return Stored(directions, self.scales.tolist(), self.threshold)
-
-    @classmethod
-    def restored(cls, stored: Stored) -> "Familiarity":
-        """From what `stored` gave."""
-        content = np.frombuffer(base64.b64decode(stored.directions), dtype=np.int8)
-        directions = torch.from_numpy(content.reshape(len(stored.scales), -1).copy())
-        return cls(directions, torch.tensor(stored.scales, dtype=torch.float32), stored.threshold)
 
 
 def learn(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "CaptionSet") -> Familiarity:
@@ -74,8 +55,8 @@ def learn(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "Capt
     directions = torch.linalg.eigh(moments).eigenvectors.flip(1).T[: min(DIRECTIONS, len(train))].float()
     scales = directions.abs().amax(1) / 127
     rounded = (directions / scales[:, None]).round().to(torch.int8)
-    distances = _outside(dev, rounded * scales[:, None])
-    return Familiarity(rounded, scales, torch.quantile(distances, 1 - FALSE_ALARMS).item())
+    threshold = torch.quantile(_outside(dev, rounded * scales[:, None]), 1 - FALSE_ALARMS).item()
+    return Familiarity(rounded.contiguous().numpy().tobytes(), scales.tolist(), threshold)
 
 
 @torch.inference_mode()
