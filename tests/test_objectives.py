@@ -53,63 +53,57 @@ def test_a_place_of_no_weight_has_a_finite_log_probability_and_no_part_in_the_en
     assert entropy(alphas).item() == 0
 
 
+def output(logits, places, states=None):
+    """Of captions of two words; even maps over two places."""
+    alphas = torch.full((*logits.shape[:2], 2), 0.5, requires_grad=True)
+    states = torch.zeros(*logits.shape[:2], 4) if states is None else states
+    return Output(logits, alphas, torch.ones(logits.shape[:2]), places, states)
+
+
 class TestVariationalBound:
     def test_without_samples_to_score_it_is_the_likelihood_alone(self):
         """Of words of p = 1/2 and 1/4: -log p is ln 8; nothing is left to log, and what is logged has no gradient."""
         logits = torch.tensor([[[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]]).log().requires_grad_()
-        output = Output(
-            logits,
-            torch.full((1, 2, 2), 0.5, requires_grad=True),
-            torch.ones(1, 2),
-            None,
-            torch.zeros(1, 2, 4),
-        )
-        bound = VariationalBound(HardConfig(), hidden=4)
-        found = bound(output, torch.tensor([[0, 1]]))
+        given, bound = output(logits, None), VariationalBound(HardConfig(), hidden=4)
+        found = bound(given, torch.tensor([[0, 1]]))
         assert found.loss.item() == pytest.approx(math.log(8))
         assert found.nll.tolist() == pytest.approx([math.log(8)])
         assert found.loss.requires_grad
         assert not found.nll.requires_grad
         assert found.advantage.shape == found.baseline.shape == (0,)
         assert bound.average.tolist() == [0]
-        assert torch.autograd.grad(found.loss, output.alphas, allow_unused=True) == (None,)
+        assert torch.autograd.grad(found.loss, given.alphas, allow_unused=True) == (None,)
 
     def test_the_learned_baseline_is_fitted_to_the_places_that_were_sampled(self):
         """By squares of what the average leaves: rewards of -3, a baseline of 0 from its zero weights, one place of two."""
-        log_p = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]])
+        log_p, captions = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]]), torch.zeros(2, 2, dtype=torch.long)
         logits = torch.stack([log_p.exp(), 1 - log_p.exp()], 2).log()
         states = torch.randn(2, 2, 4, requires_grad=True)
-        output = Output(logits, torch.full((2, 2, 2), 0.5), torch.ones(2, 2), torch.tensor([[0, 1], [-1, -1]]), states)
+        given = output(logits, torch.tensor([[0, 1], [-1, -1]]), states)
         bound = VariationalBound(HardConfig(baseline="learned", lambda_e=0.0, lambda_r=0.0), hidden=4)
-        loss = bound(output, torch.zeros(2, 2, dtype=torch.long)).loss
+        loss = bound(given, captions).loss
         assert loss.item() == pytest.approx(3 + 9)
         by_weight, by_states = torch.autograd.grad(loss, (bound.learned.weight, states), allow_unused=True)
         torch.testing.assert_close(by_weight, (2 * 3 * states[0].detach()).mean(0, keepdim=True))
         assert by_states is None
-        everywhere = output._replace(places=torch.full((2, 2), -1))
-        assert bound(everywhere, torch.zeros(2, 2, dtype=torch.long)).loss.item() == pytest.approx(3)
+        everywhere = given._replace(places=torch.full((2, 2), -1))
+        assert bound(everywhere, captions).loss.item() == pytest.approx(3)
 
     def test_after_the_end_mark_nothing_counts(self):
         """Captions of two words and of one, p = 1/2 each: by words to come the rewards are -ln 4 and -ln 2 (twice), not 0."""
-        logits = torch.zeros(2, 2, 2, requires_grad=True)
-        places = torch.zeros(2, 2, dtype=torch.long)
-        output = Output(logits, torch.full((2, 2, 2), 0.5), torch.ones(2, 2), places, torch.zeros(2, 2, 4))
-        captions = torch.tensor([[1, 0], [0, PAD]])
-        one, half = math.log(2), math.log(0.5)
+        given = output(torch.zeros(2, 2, 2), torch.zeros(2, 2, dtype=torch.long))
+        captions, one = torch.tensor([[1, 0], [0, PAD]]), math.log(2)
         by_words = VariationalBound(HardConfig(reward="to-come", lambda_r=1.0, lambda_e=0.0), hidden=4)
-        found = by_words(output, captions)
+        found = by_words(given, captions)
         assert found.nll.tolist() == pytest.approx([2 * one, one])
         assert sorted(found.advantage.tolist()) == pytest.approx([-2 * one, -one, -one])
         assert by_words.average[:4].tolist() == pytest.approx([0, -0.1 * one, -0.2 * one, 0])
-        score = (-2 * one - one - one) * half / 2
-        assert found.loss.item() == pytest.approx(1.5 * one - score)
+        assert found.loss.item() == pytest.approx(1.5 * one - (-2 * one - one - one) * -one / 2)
         by_caption = VariationalBound(HardConfig(lambda_r=0.0, lambda_e=1.0), hidden=4)
-        assert by_caption(output, captions).loss.item() == pytest.approx(1.5 * one - (2 * one + one) / 2)
+        assert by_caption(given, captions).loss.item() == pytest.approx(1.5 * one - (2 * one + one) / 2)
         assert by_caption.average.tolist() == pytest.approx([-0.1 * 1.5 * one])
 
     def test_in_evaluation_the_average_stays(self):
         bound = VariationalBound(HardConfig(), hidden=4).eval()
-        one = torch.zeros(1, 1, 4)
-        output = Output(one[..., :2], torch.full((1, 1, 2), 0.5), torch.ones(1, 1), torch.tensor([[0]]), one)
-        bound(output, torch.zeros(1, 1, dtype=torch.long))
+        bound(output(torch.zeros(1, 1, 2), torch.tensor([[0]])), torch.zeros(1, 1, dtype=torch.long))
         assert bound.average.tolist() == [0]

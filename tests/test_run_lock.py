@@ -1,6 +1,5 @@
 """A run's folder belongs to one process; whoever stops a process gets it back at once."""
 
-import contextlib
 import os
 import signal
 import time
@@ -15,26 +14,19 @@ from satlib.training import loop, validation
 from satlib.training.checkpoint import locked
 
 
-@pytest.fixture
-def holder(tmp_path):
-    """The number of another process that holds the folder `run`."""
+def test_a_folder_belongs_to_one_process_until_it_ends(tmp_path):
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         with locked(tmp_path / "run"):
             os.write(writing, b"held")
             signal.pause()
     assert os.read(reading, 4) == b"held"
-    yield child
-    with contextlib.suppress(ProcessLookupError):
+    try:
+        with pytest.raises(SatlibError, match="run is in use by another process"):
+            tiny.train(tmp_path / "run")
+    finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-def test_a_folder_belongs_to_one_process_until_it_ends(tmp_path, holder):
-    with pytest.raises(SatlibError, match=r"run is in use by another process"):
-        tiny.train(tmp_path / "run")
-    os.kill(holder, signal.SIGKILL)
-    os.waitpid(holder, 0)
     for _ in range(2):  # it is given back after a mistake too
         with pytest.raises(ZeroDivisionError), locked(tmp_path / "run"):
             raise ZeroDivisionError

@@ -66,10 +66,9 @@ def test_a_trial_that_diverges_is_a_result(tmp_path, monkeypatch):
     assert not (tmp_path / "best.toml").exists()
 
 
-@pytest.mark.parametrize("wrong", ["training.learning_rate=1e-3", "training.learning_rate=a..b"])
-def test_a_space_that_cannot_be_read(tmp_path, wrong):
+def test_a_space_that_cannot_be_read(tmp_path):
     with pytest.raises(SatlibError, match="cannot read"):
-        search(tmp_path, 1, space=[wrong])
+        search(tmp_path, 1, space=["training.learning_rate=a..b"])
 
 
 @pytest.mark.parametrize("change", ["attention=soft", "attention=hard", "attention=none", "kind=transformer"])
