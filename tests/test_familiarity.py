@@ -41,6 +41,11 @@ def random_set(dim=12, rank=5, train=300, dev=200):
     return data, Vectors({name: torch.from_numpy(value).float() for name, value in near.items()})
 
 
+def learnt_from(data, reader):
+    means = (torch.stack([reader.vectors[e.image_id].mean(0) for e in data.split(s)]) for s in ("train", "dev"))
+    return familiarity.learn(*means)
+
+
 def test_distances_by_hand():
     """P spans the first two of three axes: (3, 0, 4) has length 5, so the part outside is (4/5)^2; the scale of a is no matter."""
     measure = Familiarity(bytes([127, 0, 0, 0, 127, 0]), [1 / 127, 1 / 127], 0.5)
@@ -53,7 +58,7 @@ def test_distances_by_hand():
 def test_directions_are_those_of_numpys_svd(monkeypatch):
     monkeypatch.setattr(familiarity, "DIRECTIONS", 5)
     data, reader = random_set()
-    learnt = familiarity.learn(lambda a: a, reader, data)
+    learnt = learnt_from(data, reader)
     means = torch.stack([reader.vectors[e.image_id].mean(0) for e in data.split("train")]).double().numpy()
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     expected = np.linalg.svd(means, full_matrices=False)[2][:5]
@@ -65,7 +70,7 @@ def test_directions_are_those_of_numpys_svd(monkeypatch):
 def test_other_directions_are_unlike(monkeypatch):
     monkeypatch.setattr(familiarity, "DIRECTIONS", 5)
     data, reader = random_set()
-    learnt = familiarity.learn(lambda a: a, reader, data)
+    learnt = learnt_from(data, reader)
     outside = torch.linalg.svd(learnt.span()).Vh[5:]
     assert all(learnt.unlike(outside[:, None].expand(-1, 4, -1)))
 
@@ -77,7 +82,7 @@ def a_captioner():
 def test_a_file_keeps_it_exactly(tmp_path):
     data, reader = random_set(dim=tiny.DIM)
     made = a_captioner()
-    made.familiarity = familiarity.learn(lambda a: a, reader, data)
+    made.familiarity = learnt_from(data, reader)
     for storage in ("float32", "int8"):
         made.save(tmp_path / "model.safetensors", storage)
         read = Captioner.load(tmp_path / "model.safetensors").familiarity

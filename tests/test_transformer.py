@@ -90,7 +90,7 @@ def test_step_by_step_with_a_cache_is_teacher_forcing():
     previous = torch.full((B,), -1)
     for t in range(C):
         logits, state, alpha, beta, place = model.predict(annotations, state, previous)
-        assert state.words.shape == (B, 2, 4, t + 1, 4)
+        assert state.past.shape == (B, 2, 4, t + 1, 4)
         h, maps, _ = model.read(
             annotations, model.initial_state(a), torch.cat([torch.full((B, 1), -1), captions[:, :t]], 1)
         )

@@ -146,7 +146,7 @@ def train(options: argparse.Namespace) -> None:
     from satlib.data.entities import Entities
     from satlib.data.features import FeatureStore
     from satlib.model import device, familiarity
-    from satlib.training import distributed, loop, starting, validation
+    from satlib.training import distributed, features, loop, starting, validation
 
     prepare = _own_attention(options)
     recipe = recipes.load(options.recipe, options.set)
@@ -163,7 +163,8 @@ def train(options: argparse.Namespace) -> None:
         if not distributed.current().first:
             return
     if captioner.familiarity is None and isinstance(reader, FeatureStore):
-        captioner.familiarity = familiarity.learn(captioner.annotations, reader, captions)
+        means = (features.mean_vectors(captioner, reader, captions, split) for split in ("train", "dev"))
+        captioner.familiarity = familiarity.learn(*means)
         captioner.save(run / loop.MODEL)
     print(f"the model of the best epoch is {run / loop.MODEL}; next: satlib evaluate {run}")
     for line in validation.remarks(run / loop.LOG, recipe.training.select):

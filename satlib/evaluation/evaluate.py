@@ -48,7 +48,8 @@ def generate(
     batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
     captions = {}
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
-    with progress_bar(total=len(examples), unit="img", desc="captions", show=progress) as bar:
+    bar = progress_bar(total=len(examples), unit="img", desc="captions", show=progress)
+    with captioner.evaluating(), bar:
         for batch, images in zip(batches, inputs, strict=True):
             hypotheses = captioner.hypotheses(images, beam, length_normalisation)
             for example, best_first in zip(batch, hypotheses, strict=True):

@@ -165,16 +165,15 @@ class Captioner(nn.Module):
     ) -> list[list[Hypothesis]]:
         """The hypotheses for each image of a batch, best first, from images (B, 3, 224, 224) or annotation vectors (B, L, D).
 
-        Arguments that are None take the recipe's values.
+        In evaluation mode. Arguments that are None take the recipe's values.
         """
         decoding = self.recipe.decoding
         beam = decoding.beam if beam is None else beam
         normalisation = decoding.length_normalisation if length_normalisation is None else length_normalisation
-        with self.evaluating():
-            a = self.annotations(batch.to(self.device))
-            if beam == 1:
-                return [[hypothesis] for hypothesis in search.greedy(self.decoder, a, decoding.max_length)]
-            return search.beam_search(self.decoder, a, beam, decoding.max_length, normalisation)
+        a = self.annotations(batch.to(self.device))
+        if beam == 1:
+            return [[hypothesis] for hypothesis in search.greedy(self.decoder, a, decoding.max_length)]
+        return search.beam_search(self.decoder, a, beam, decoding.max_length, normalisation)
 
     def read(self, hypothesis: Hypothesis) -> Caption:
         """A hypothesis as a caption: ids become words, and the maps get the encoder's grid (h, w)."""

@@ -6,21 +6,13 @@ the mean of m m^T). The distance of a photograph is the part of m outside their 
 unlike the training set if its distance exceeds that of 99 % of the dev photographs, which were not trained on.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
 import torch
 from msgspec import Struct
 from torch import Tensor
 from torch.nn import functional
 
-if TYPE_CHECKING:
-    from satlib.data.caption_set import CaptionSet
-    from satlib.data.features import Reader
-
 DIRECTIONS = 64  # twice as many double the size and change little
 FALSE_ALARMS = 0.01  # the share of the dev photographs that count as unlike
-_BATCH = 64
 
 
 class Familiarity(Struct):
@@ -41,37 +33,22 @@ class Familiarity(Struct):
 
     def distances(self, a: Tensor) -> Tensor:
         """The distance of each image: annotation vectors (B, L, D) -> (B,), 0 (like the training set) to 1."""
-        return _outside(_unit_means(a), self.span().to(a.device))
+        return _outside(functional.normalize(a.float().mean(1), dim=1), self.span().to(a.device))
 
     def unlike(self, a: Tensor) -> list[bool]:
         """Whether each image is unlike the training set: annotation vectors (B, L, D) -> B values."""
         return (self.distances(a) > self.threshold).tolist()
 
 
-def learn(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "CaptionSet") -> Familiarity:
-    """Describe the training images of a data set; the dev images set the threshold. annotations: `Captioner.annotations`."""
-    train, dev = (_unit_means_of(annotations, reader, data, split) for split in ("train", "dev"))
+def learn(train: Tensor, dev: Tensor) -> Familiarity:
+    """From the mean annotation vectors (N, D) of the training images; those of the dev images set the threshold."""
+    train, dev = functional.normalize(train, dim=1), functional.normalize(dev, dim=1)
     moments = train.T.double() @ train.double()
     directions = torch.linalg.eigh(moments).eigenvectors.flip(1).T[: min(DIRECTIONS, len(train))].float()
     scales = directions.abs().amax(1) / 127
     rounded = (directions / scales[:, None]).round().to(torch.int8)
     threshold = torch.quantile(_outside(dev, rounded * scales[:, None]), 1 - FALSE_ALARMS).item()
     return Familiarity(rounded.contiguous().numpy().tobytes(), scales.tolist(), threshold)
-
-
-@torch.inference_mode()
-def _unit_means_of(annotations: Callable[[Tensor], Tensor], reader: "Reader", data: "CaptionSet", split: str) -> Tensor:
-    """`_unit_means` of the images of a split: (N, D)."""
-    from satlib.data.features import read_ahead  # captioning a photograph does not need it
-
-    names = [example.image_id for example in data.split(split)]
-    chunks: list[Sequence[str]] = [names[start : start + _BATCH] for start in range(0, len(names), _BATCH)]
-    return torch.cat([_unit_means(annotations(batch)).cpu() for batch in read_ahead(reader.read, chunks)])
-
-
-def _unit_means(a: Tensor) -> Tensor:
-    """The mean annotation vector of each image, scaled to length 1: (B, L, D) -> (B, D), float32."""
-    return functional.normalize(a.float().mean(1), dim=1)
 
 
 def _outside(means: Tensor, directions: Tensor) -> Tensor:

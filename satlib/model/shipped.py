@@ -33,11 +33,11 @@ def model(name: Path | str = PHOTOGRAPHS) -> Path:
     Raises:
         SatlibError: there is none, or its package is not installed.
     """
-    path, files = Path(name), _files()
+    path = Path(name)
     if path.exists():
         return path / "model.safetensors" if path.is_dir() else path
-    if str(name) in files:
-        return files[str(name)]
+    if file := _files().get(str(name)):
+        return file
     if str(name) in _FOR_PHOTOGRAPHS:
         raise SatlibError(
             f"the model {name} is not installed; it is in the package satlib-models, for non-commercial research and education: "
@@ -45,7 +45,7 @@ def model(name: Path | str = PHOTOGRAPHS) -> Path:
         )
     raise SatlibError(
         f"the model {name} does not exist; train one with: satlib train RECIPE. Or name one that comes with satlib: "
-        + ", ".join(files)
+        + ", ".join(models())
     )
 
 

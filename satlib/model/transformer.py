@@ -28,7 +28,7 @@ from satlib.recipe import DecoderConfig
 class Cache(NamedTuple):
     """The keys and values of the t words so far, as each layer needs them: (B, layers, 2 heads, t, d / heads)."""
 
-    words: Tensor
+    past: Tensor
 
 
 def split(x: Tensor, heads: int) -> Tensor:
@@ -121,13 +121,13 @@ class TransformerDecoder(nn.Module):
 
     def read(self, annotations: Annotations, state: Cache, words: Tensor) -> tuple[Tensor, Tensor, Cache]:
         """Go on reading: ids (B, C), -1 for y_0 -> vectors (B, C, d), all maps (B, C, layers, heads, L), and the longer cache."""
-        t, C = state.words.shape[3], words.shape[1]
+        t, C = state.past.shape[3], words.shape[1]
         x = math.sqrt(self.config.hidden) * self.embedding(words.clamp(min=0)) * (words >= 0).unsqueeze(-1)
         x = self.dropout(x + positions(t, C, x))
         visible = torch.ones(C, t + C, dtype=torch.bool, device=words.device).tril(t)
         pasts, maps = [], []
         for i, layer in enumerate(self.layers):
-            x, past, alpha = layer(x, state.words[:, i], annotations.keys[:, i], visible, partial(self.steer, i, t))
+            x, past, alpha = layer(x, state.past[:, i], annotations.keys[:, i], visible, partial(self.steer, i, t))
             pasts.append(past)
             maps.append(alpha.transpose(1, 2))
         return self.norm(x), torch.stack(maps, 2), Cache(torch.stack(pasts, 1))

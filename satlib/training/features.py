@@ -14,8 +14,20 @@ from torch import Tensor
 
 from satlib.data import features
 from satlib.data.caption_set import CaptionSet, Example
-from satlib.data.features import ARRAY, FORMAT, MANIFEST, FeatureStore, Manifest, Pixels, Record, read_ahead, stamp
+from satlib.data.features import (
+    ARRAY,
+    FORMAT,
+    MANIFEST,
+    FeatureStore,
+    Manifest,
+    Pixels,
+    Reader,
+    Record,
+    read_ahead,
+    stamp,
+)
 from satlib.files.progress import progress_bar
+from satlib.model.captioner import Captioner
 from satlib.model.encoders import Encoder
 from satlib.training import distributed
 from satlib.training.checkpoint import locked
@@ -27,6 +39,14 @@ def _manifest(data: CaptionSet, encoder: Encoder, view: str) -> Manifest:
     return Manifest(
         FORMAT, str(data.home or "drawn"), encoder.name, encoder.weights_hash, view, encoder.grid, encoder.dim
     )
+
+
+@torch.inference_mode()
+def mean_vectors(captioner: Captioner, reader: Reader, data: CaptionSet, split: str) -> Tensor:
+    """The mean annotation vector of each image of a split: (N, D), float32."""
+    names = [example.image_id for example in data.split(split)]
+    chunks = [names[start : start + 64] for start in range(0, len(names), 64)]
+    return torch.cat([captioner.annotations(batch).float().mean(1).cpu() for batch in read_ahead(reader.read, chunks)])
 
 
 def open_store(root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example]) -> FeatureStore:
