@@ -1,9 +1,8 @@
 """Words of captions as in the COCO tools: those of Stanford's PTB tokenizer, in lower case and without punctuation.
 
 The Penn Treebank's words are not quite those between spaces: "dog's" is two, "can't" is "ca" and "n't", a full stop belongs to
-"St." but not to "dog.". The COCO tools need Java for this. `tests/test_ptb.py` compares both, and they gave
-the same words for all captions of Flickr8k, Flickr30k and COCO that we tried. What captions do not have, such as e-mail addresses,
-is left out.
+"St." but not to "dog.". The COCO tools need Java for this; here are rules of our own. `tests/test_ptb.py` compares both: all captions
+of Flickr8k, Flickr30k and COCO that we tried gave the same words. E-mail addresses and the like are left out.
 """
 
 import html

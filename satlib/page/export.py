@@ -33,7 +33,7 @@ from satlib.model.captioner import Captioner
 from satlib.model.decoder import Annotations, Decoder, State
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto
 
 FORMAT = "satlib onnx 1"
 ENCODER, STEP, WORDS, MANIFEST = "encoder.onnx", "step.onnx", "vocabulary.json", "manifest.json"
@@ -101,23 +101,7 @@ def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[st
     """Write a captioner as ONNX graphs into a new folder, or one that holds an earlier export: -> the manifest.
 
     Raises:
-        SatlibError: a package is missing, the folder holds something else, or the model has a Transformer or sampled places.
-    """
-    require_exportable(captioner)
-    with replaced(folder, MANIFEST) as new:
-        for file, graph in _graphs(captioner):
-            (new / file).write_bytes(_stored(graph, storage).SerializeToString())
-        write_json(new / WORDS, list(captioner.vocabulary.words))
-        manifest = _manifest(captioner, new, storage)
-        write_json(new / MANIFEST, manifest)
-    return manifest
-
-
-def require_exportable(captioner: Captioner) -> None:
-    """Refuse a model of which no graphs can be made.
-
-    Raises:
-        SatlibError: it has a Transformer or samples places, or the packages of the extra `page` are missing.
+        SatlibError: the extra `page` is missing, the folder holds something else, or the model has a Transformer or samples places.
     """
     recipe = captioner.recipe
     if recipe.decoder.kind == "transformer":
@@ -128,6 +112,29 @@ def require_exportable(captioner: Captioner) -> None:
         import onnxscript  # noqa: F401  (PyTorch's exporter needs it)
     except ImportError as error:
         raise SatlibError(f"this needs {error.name}; run: pip install 'satlib[page]'") from error
+    with replaced(folder, MANIFEST) as new:
+        for file, graph in _graphs(captioner):
+            (new / file).write_bytes(_stored(graph, storage).SerializeToString())
+        write_json(new / WORDS, list(captioner.vocabulary.words))
+        contents = {name: (new / name).read_bytes() for name in (ENCODER, STEP, WORDS)}
+        known = captioner.familiarity
+        manifest = {
+            "format": FORMAT,
+            "model": recipe.name,
+            "files": {
+                name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+                for name, content in contents.items()
+            },
+            "image": {"side": images.SIZE, "view": captioner.view},
+            "grid": list(captioner.encoder.grid),
+            "words": {"end": END, "unknown": UNKNOWN, "before the first": -1},
+            "decoding": {
+                name: getattr(recipe.decoding, name) for name in ("beam", "length_normalisation", "max_length")
+            },
+            "unlike above": None if known is None else known.threshold,
+        }
+        write_json(new / MANIFEST, manifest)
+    return manifest
 
 
 @contextlib.contextmanager
@@ -135,7 +142,7 @@ def replaced(folder: Path, marker: str) -> Iterator[Path]:
     """An empty folder that takes the place of `folder` when the block has ended without an error.
 
     Raises:
-        SatlibError: the folder holds other files, and no earlier result, which `marker` would be part of.
+        SatlibError: the folder holds other files, and no `marker` of an earlier result.
     """
     if folder.exists() and not (folder / marker).is_file() and any(folder.iterdir()):
         raise SatlibError(f"{folder} is not empty, and holds no {marker} of an earlier time; name a new folder")
@@ -150,7 +157,7 @@ def replaced(folder: Path, marker: str) -> Iterator[Path]:
 
 
 def _graphs(captioner: Captioner) -> Iterator[tuple[str, "ModelProto"]]:
-    """Each file's name with its graph, weights in float32."""
+    """Each file's name and its graph, with weights in float32."""
     captioner.eval()
     assert isinstance(captioner.decoder, Decoder)
     encoder, step = _Encoder(captioner).eval(), _Step(captioner.decoder).eval()
@@ -158,12 +165,8 @@ def _graphs(captioner: Captioner) -> Iterator[tuple[str, "ModelProto"]]:
     with torch.no_grad():
         a, keys, h, c, _ = encoder(pixels)
     yield ENCODER, _traced(encoder, {"pixels": pixels}, ("a", "keys", "h", "c", "distance"), ())
-    rows = {
-        "h": h.repeat(2, 1),
-        "c": c.repeat(2, 1),
-        "words": torch.tensor([-1, END]),
-        "light": torch.zeros(2, a.shape[1]),
-    }
+    words, light = torch.tensor([-1, END]), torch.zeros(2, a.shape[1])
+    rows = {"h": h.repeat(2, 1), "c": c.repeat(2, 1), "words": words, "light": light}
     outputs = ("log_p", "alpha", "beta", "h_next", "c_next")
     yield STEP, _traced(step, {"a": a, "keys": keys, **rows}, outputs, tuple(rows))
 
@@ -191,9 +194,9 @@ def _traced(
 
 
 def _stored(model: "ModelProto", storage: str) -> "ModelProto":
-    """The same graph with its large weights in fewer bits; a runtime turns them into float32 when it loads the graph.
+    """The same graph with its large weights in half precision, or with "int8" its matrices as 8-bit integers.
 
-    "float16" rounds every large weight to half precision; "int8" stores matrices as 8-bit integers and the rest in half precision.
+    A runtime turns them into float32 when it loads the graph.
     """
     from onnx import TensorProto, helper, numpy_helper
 
@@ -201,8 +204,7 @@ def _stored(model: "ModelProto", storage: str) -> "ModelProto":
     for node in nodes:  # the exporter's notes are larger than small graphs
         node.ClearField("metadata_props")
         node.ClearField("doc_string")
-    weights = []
-    restoring: list[NodeProto] = []
+    weights, restoring = [], []
     for tensor in model.graph.initializer:
         values, small = numpy_helper.to_array(tensor), f"{tensor.name}.small"
         if storage == "float32" or values.dtype != np.float32 or values.size < _LARGE:
@@ -224,7 +226,7 @@ def _stored(model: "ModelProto", storage: str) -> "ModelProto":
 def _eight_bits(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """A matrix as 8-bit integers, their scales, and the axis along which these run: the one with the smaller error.
 
-    The exporter transposes some matrices. So the weights of a model that is stored in 8 bits come back exactly.
+    The exporter transposes some matrices. The weights of a model that is stored in 8 bits come back exactly.
     """
     choices = []
     for axis in (0, 1):
@@ -232,23 +234,3 @@ def _eight_bits(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         integers = np.rint(values / scale).astype(np.int8)
         choices.append((np.abs(integers * scale - values).max(), integers, scale.ravel(), axis))
     return min(choices, key=lambda choice: choice[0])[1:]
-
-
-def _manifest(captioner: Captioner, folder: Path, storage: str) -> dict[str, Any]:
-    decoding, known = captioner.recipe.decoding, captioner.familiarity
-    contents = {name: (folder / name).read_bytes() for name in (ENCODER, STEP, WORDS)}
-    return {
-        "format": FORMAT,
-        "model": captioner.recipe.name,
-        "storage": storage,
-        "files": {
-            name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            for name, content in contents.items()
-        },
-        "image": {"side": images.SIZE, "view": captioner.view, "channels": "RGB", "range": [0, 255]},
-        "grid": list(captioner.encoder.grid),
-        "attention": captioner.recipe.decoder.attention,
-        "words": {"end": END, "unknown": UNKNOWN, "before the first": -1},
-        "decoding": {name: getattr(decoding, name) for name in ("beam", "length_normalisation", "max_length")},
-        "unlike above": None if known is None else known.threshold,
-    }

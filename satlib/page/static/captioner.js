@@ -5,13 +5,12 @@ import * as ort from "./ort.wasm.bundle.min.mjs";
 const BARRED = -Infinity;
 
 /**
- * What satlib/page/export.py writes; grid: rows and columns of a map; attention: "soft", "hard" or "none".
+ * What satlib/page/export.py writes; grid: rows and columns of a map.
  * @typedef {{
  *   format: string,
  *   files: Record<string, {bytes: number, sha256: string}>,
  *   image: {side: number, view: string},
  *   grid: [number, number],
- *   attention: string,
  *   words: {end: number, unknown: number},
  *   decoding: {beam: number, length_normalisation: number, max_length: number},
  *   "unlike above": number | null,

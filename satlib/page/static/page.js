@@ -5,7 +5,7 @@ import { lit, upsample } from "./light.js";
 /**
  * @typedef {import("./captioner.js").Step} Step
  * @typedef {import("./captioner.js").Wish} Wish
- * @typedef {{name: string, title: string, about: string, scenes: boolean, attention: string, bytes: number}} Model
+ * @typedef {{name: string, data: string, attention: string, words: number, bytes: number}} Model
  * @typedef {{models: Model[], scenes: string[], files: Record<string, {bytes: number, sha256: string}>}} Contents page.json
  */
 
@@ -51,6 +51,13 @@ const on = {
   words: element("words", HTMLElement),
 };
 const PACE = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 160; // milliseconds from word to word
+/** What a model knows, by the data set that it was trained on. @type {Record<string, string>} */
+const ABOUT = {
+  scenes: "It was trained on 4,000 drawn scenes: two coloured shapes in front of grey and brown clutter. It knows circles, squares, triangles " +
+    "and stars, and nothing else; none of the scenes here was among the 4,000.",
+  flickr8k: "It was trained on 6,000 photographs, mostly of people and dogs, and has words for little else. It describes whatever it is given " +
+    "and cannot say that it does not know. For research and education only, not for commercial use.",
+};
 const BRUSH = 0.05; // radius, as a share of the longer side of what the encoder saw
 
 /** @type {Contents} */
@@ -159,7 +166,7 @@ async function show(file, name, scene) {
   const context = drawing();
   context.drawImage(bitmap, 0, 0);
   Object.assign(shown, { picture: context.getImageData(0, 0, bitmap.width, bitmap.height), size: [width, height], name, scene });
-  const fits = (/** @type {Model} */ model) => model.scenes === scene >= 0;
+  const fits = (/** @type {Model} */ model) => (model.data === "scenes") === scene >= 0;
   const chosen = contents.models.find(({ name }) => name === on.model.value);
   if (!chosen || !fits(chosen)) on.model.value = (contents.models.find(fits) ?? contents.models[0]).name;
   await say([], null, animated ? "This file moves; the page takes its first picture. " : "");
@@ -369,7 +376,8 @@ function look(at) {
 /** What belongs to the chosen model and way of choosing words. */
 function choose() {
   const model = modelOf();
-  on.about.textContent = model.about;
+  const about = ABOUT[model.data] ?? `It was trained on the data set ${model.data}.`;
+  on.about.textContent = `${about} It knows ${model.words.toLocaleString("en")} words.`;
   for (const [id, needed] of Object.entries({
     "with-beam": on.method.value === "beam",
     "with-temperature": on.method.value === "sample",
@@ -572,14 +580,16 @@ async function begin() {
     for (const { failed } of waiting.values()) failed(new Error("The page has lost its worker, perhaps for want of memory. Load it again."));
   };
   await order("begin", { files: contents.files }).answer;
-  for (const { name, title } of contents.models) on.model.add(new Option(title, name));
+  for (const { name, data, attention } of contents.models) {
+    on.model.add(new Option(`${data === "scenes" ? "drawn scenes" : "photographs"}, ${attention} attention`, name));
+  }
   on.draw.hidden = !contents.scenes.length;
   choose();
   listen();
   if (contents.scenes.length) await scene();
   else status("Choose a photograph.");
   // Photographs should not have to wait, nor need a network later.
-  const photographs = contents.models.find(({ scenes }) => !scenes);
+  const photographs = contents.models.find(({ data }) => data !== "scenes");
   const thrifty = /** @type {any} */ (navigator).connection?.saveData;
   if (photographs && !thrifty) order("load", { model: photographs.name }).answer.catch(() => {}); // told when it is needed
 }
