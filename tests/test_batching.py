@@ -1,10 +1,12 @@
 from collections import Counter
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satlib.data.batches import ImageBatches, Pair, SameLengthBatches, pairs
+from satlib.data.caption_set import Example
 from satlib.data.text import END, PAD, Vocabulary
 
 some_pairs = st.lists(st.integers(1, 9), min_size=1, max_size=200).map(
@@ -21,90 +23,66 @@ def test_every_caption_exactly_once_and_one_length_a_batch(all_pairs, batch_size
         assert 1 <= len(batch.image_ids) == len(batch.captions) <= batch_size
         assert (batch.captions[:, -1] == END).all()  # a tensor without padding: one length
         assert (batch.captions[:, :-1] != END).all()
-        seen.update(
-            Pair(image_id, tuple(row)) for image_id, row in zip(batch.image_ids, batch.captions.tolist(), strict=True)
-        )
+        seen.update(map(Pair, batch.image_ids, map(tuple, batch.captions.tolist())))
     assert seen == Counter(all_pairs)
     assert len(drawn) == len(batches)
 
 
-def test_the_order_is_fixed_by_seed_and_epoch():
-    all_pairs = [Pair(f"{i}", (2, END)) for i in range(100)]
+def test_batches_of_one_length_by_hand():
+    """Five captions of one word and one of two, in batches of two: 2 + 2 + 1, and 1."""
+    some = [*(Pair(f"{i}", (2 + i, END)) for i in range(5)), Pair("long", (7, 8, END))]
+    drawn = SameLengthBatches(some, 2, seed=1).epoch(0)
+    assert sorted(len(batch.image_ids) for batch in drawn) == [1, 1, 2, 2]
+    assert {batch.weight for batch in drawn} == {1.0}  # of one process, which has all of it
+    assert {batch.captions.dtype for batch in drawn} == {torch.long}
+
+
+@pytest.mark.parametrize("kind", [SameLengthBatches, ImageBatches])
+def test_the_order_is_fixed_by_seed_and_epoch(kind):
+    given = [Pair(f"{i}", (2, END)) if kind is SameLengthBatches else f"{i}" for i in range(100)]
 
     def order(seed, epoch):
-        return [
-            image_id for batch in SameLengthBatches(all_pairs, 8, seed).epoch(epoch) for image_id in batch.image_ids
-        ]
+        return [image_id for batch in kind(given, 8, seed).epoch(epoch) for image_id in batch.image_ids]
 
     assert order(0, 1) == order(0, 1)
     assert len({tuple(order(*at)) for at in ((0, 1), (0, 2), (1, 1), (1, 2))}) == 4
 
 
-class TestPairs:
-    vocabulary = Vocabulary(["a", "dog"])
-
-    def example(self, *references):
-        from satlib.data.datasets import Example
-
-        return Example(image_id="1.jpg", split="train", references=references, path=None)
-
-    def test_one_pair_a_caption_with_the_end_mark(self):
-        found = pairs([self.example("A dog", "a")], self.vocabulary, max_length=5)
-        assert found == [Pair("1.jpg", (2, 3, END)), Pair("1.jpg", (2, END))]
-
-    def test_too_long_and_unknown_only_are_left_out(self):
-        found = pairs([self.example("a a a", "zebra quagga", "a zebra", ".")], self.vocabulary, max_length=2)
-        assert found == [Pair("1.jpg", (2, 1, END))]
+def test_pairs_of_usable_captions():
+    """With the end mark; without what is too long or has no known word."""
+    references = ("A dog", "a", "a a a", "zebra quagga", "a zebra", ".")
+    found = pairs([Example("1.jpg", "train", references)], Vocabulary(["a", "dog"]), max_length=2)
+    assert found == [Pair("1.jpg", (2, 3, END)), Pair("1.jpg", (2, END)), Pair("1.jpg", (2, 1, END))]
 
 
-class TestSameLengthBatches:
-    def test_by_hand(self):
-        """Five captions of one word and one of two, in batches of two: 2 + 2 + 1, and 1."""
-        some = [*(Pair(f"{i}", (2 + i, END)) for i in range(5)), Pair("long", (7, 8, END))]
-        drawn = SameLengthBatches(some, 2, seed=1).epoch(0)
-        assert sorted(len(batch.image_ids) for batch in drawn) == [1, 1, 2, 2]
-        assert {batch.weight for batch in drawn} == {1.0}  # of one process, which has all of it
-        assert {batch.captions.dtype for batch in drawn} == {torch.long}
+@given(st.integers(1, 50), st.integers(1, 12), st.integers(0, 5), st.integers(0, 3))
+@settings(max_examples=30)
+def test_every_image_exactly_once_and_no_captions(images, batch_size, seed, epoch):
+    names = [f"{i}.jpg" for i in range(images)]
+    batches = ImageBatches(names, batch_size, seed)
+    drawn = batches.epoch(epoch)
+    assert sorted(image_id for batch in drawn for image_id in batch.image_ids) == sorted(names)
+    full, rest = divmod(images, batch_size)
+    assert [len(batch.image_ids) for batch in drawn] == [batch_size] * full + [rest] * (rest > 0)
+    assert len(batches) == len(drawn)
+    for batch in drawn:
+        assert batch.captions.shape == (len(batch.image_ids), 0)
+        assert batch.captions.dtype == torch.long
 
 
-class TestImageBatches:
-    @given(st.integers(1, 50), st.integers(1, 12), st.integers(0, 5), st.integers(0, 3))
-    @settings(max_examples=30)
-    def test_every_image_exactly_once_and_no_captions(self, images, batch_size, seed, epoch):
-        batches = ImageBatches([f"{i}.jpg" for i in range(images)], batch_size, seed)
-        drawn = batches.epoch(epoch)
-        assert sorted(image_id for batch in drawn for image_id in batch.image_ids) == sorted(
-            f"{i}.jpg" for i in range(images)
-        )
-        full, rest = divmod(images, batch_size)
-        assert [len(batch.image_ids) for batch in drawn] == [batch_size] * full + [rest] * (rest > 0)
-        assert len(batches) == len(drawn)
-        for batch in drawn:
-            assert batch.captions.shape == (len(batch.image_ids), 0)
-            assert batch.captions.dtype == torch.long
-
-    def test_the_order_is_fixed_by_seed_and_epoch(self):
-        def order(*seed, epoch):
-            return [batch.image_ids for batch in ImageBatches([f"{i}" for i in range(64)], 32, *seed).epoch(epoch)]
-
-        assert order(0, epoch=1) == order(0, epoch=1) == order(epoch=1)
-        assert len({str(order(seed, epoch=epoch)) for seed in (0, 1) for epoch in (1, 2)}) == 4
-        assert order(0, epoch=1)[0] != [f"{i}" for i in range(32)]
-        assert [len(batch.image_ids) for batch in ImageBatches([f"{i}" for i in range(70)]).epoch(0)] == [32, 32, 6]
-
-    @given(some_pairs, st.integers(1, 12), st.integers(0, 3))
-    @settings(max_examples=30)
-    def test_every_image_exactly_once_with_all_its_captions(self, all_pairs, batch_size, epoch):
-        """Three captions an image, but for the last; one image has none and is left out."""
-        all_pairs = [Pair(f"{i // 3}.jpg", pair.caption) for i, pair in enumerate(all_pairs)]
-        names = [*dict.fromkeys(pair.image_id for pair in all_pairs), "without.jpg"]
-        drawn = ImageBatches(names, batch_size, 0, all_pairs).epoch(epoch)
-        assert sorted(name for batch in drawn for name in batch.image_ids) == sorted(names[:-1])
-        seen = []
-        for batch in drawn:
-            assert len(batch.image_ids) <= batch_size
-            for name, ids in zip(batch.images, batch.captions.tolist(), strict=True):
-                words = ids[: ids.index(END) + 1]
-                assert ids[len(words) :] == [PAD] * (len(ids) - len(words))
-                seen.append(Pair(name, tuple(words)))
-        assert Counter(seen) == Counter(all_pairs)
+@given(some_pairs, st.integers(1, 12), st.integers(0, 3))
+@settings(max_examples=30)
+def test_every_image_exactly_once_with_all_its_captions(all_pairs, batch_size, epoch):
+    """Three captions an image, but for the last; one image has none and is left out."""
+    all_pairs = [Pair(f"{i // 3}.jpg", pair.caption) for i, pair in enumerate(all_pairs)]
+    names = [*dict.fromkeys(pair.image_id for pair in all_pairs), "without.jpg"]
+    drawn = ImageBatches(names, batch_size, 0, all_pairs).epoch(epoch)
+    assert sorted(name for batch in drawn for name in batch.image_ids) == sorted(names[:-1])
+    seen = Counter()
+    for batch in drawn:
+        assert len(batch.image_ids) <= batch_size
+        for name, ids in zip(batch.images, batch.captions.tolist(), strict=True):
+            words = ids[: ids.index(END) + 1]
+            assert ids[len(words) :] == [PAD] * (len(ids) - len(words))
+            seen[Pair(name, tuple(words))] += 1
+    assert seen == Counter(all_pairs)

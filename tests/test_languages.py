@@ -5,7 +5,6 @@ import tiny
 import torch
 from PIL import Image
 
-from satlib import cli
 from satlib.beyond.rewards import Consensus
 from satlib.data import datasets
 from satlib.data.text import END, UNKNOWN
@@ -26,8 +25,8 @@ class Reader:
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """An own folder with Chinese captions: 12 images of training, 4 of dev, 4 of test."""
+def data(tmp_path):
+    """Chinese captions: 12 images of training, 4 of dev, 4 of test."""
     place, rows = tmp_path / "photos", ["image,caption,split"]
     place.mkdir()
     for i in range(20):
@@ -35,20 +34,14 @@ def folder(tmp_path):
         Image.new("RGB", (8, 8)).save(place / f"{i}.png")
         rows += [f"{i}.png,左边有一个{what}。,{split}", f"{i}.png,一个{what}在カメラー的T恤上,{split}"]
     (place / "captions.csv").write_text("\n".join(rows), encoding="utf-8")
-    return place
+    return datasets.load(str(place))
 
 
-def train(folder, run, *changes):
-    chosen = tiny.the_recipe("training.epochs=1", "decoding.max_length=20", *changes)
-    return loop.train(chosen, datasets.load(str(folder)), Reader(), run, progress=False)
-
-
-def test_chinese_from_a_folder_to_scores(folder, tmp_path):
-    run = tmp_path / "run"
-    captioner = train(folder, run, "training.learning_rate=0.05", "training.epochs=8")
+def test_chinese_from_a_folder_to_scores(data, tmp_path):
+    changes = ("training.epochs=8", "training.learning_rate=0.05", "decoding.max_length=20")
+    captioner = loop.train(tiny.the_recipe(*changes), data, Reader(), tmp_path / "run", progress=False)
     assert {"红", "圆", "t", "恤", "メ"} < set(captioner.vocabulary.words)
     assert UNKNOWN not in captioner.vocabulary.encode("カメラー")
-    data = datasets.load(str(folder))
     found = evaluate.evaluate(captioner, data, Reader(), progress=False)
     assert "METEOR" not in found["metrics"]
     assert any("METEOR is missing" in note for note in found["notes"])
@@ -73,12 +66,4 @@ def test_scores_see_one_spelling_and_no_foreign_full_stop():
         "b": ["cafe\u0301 au lait\u00ad noir"],
         "c": ["\u200fرجل، يركض في الشارع؟"],
     }
-    values = metrics.bleu(*metrics.split_words(spoken, human))
-    assert values["BLEU-4"] == pytest.approx(100)
-
-
-def test_data_check_counts_characters(folder, capsys):
-    assert cli.main(["data", "check", str(folder)]) == 0
-    train = datasets.load(str(folder)).split("train")
-    known = {c for each in train for c in "".join(each.references).lower() if c.isalpha()}
-    assert f"K = {len(known) + 2}" in capsys.readouterr().out
+    assert metrics.bleu(*metrics.split_words(spoken, human))["BLEU-4"] == pytest.approx(100)

@@ -15,6 +15,8 @@ from satlib.model import shipped
 from satlib.model.captioner import Captioner
 from satlib.training import loop, starting
 
+MODEL = Path("scenes-soft")
+BY_WORD = ("embedding.weight", "output.weight", "output.bias")  # the parameters with a row for each word
 SMALL = (
     "training.epochs=1", "training.batch_size=4", "training.learning_rate=0", "training.average=0", "data.min_count=1",
 )  # fmt: skip
@@ -23,8 +25,7 @@ SMALL = (
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
     """A folder of five scenes with captions of their own, in which some words are new."""
-    place = tmp_path_factory.mktemp("own") / "mine"
-    drawn = scenes.load(3, 1, 1)
+    place, drawn = tmp_path_factory.mktemp("own") / "mine", scenes.load(3, 1, 1)
     examples = [
         datasets.Example(e.image_id, e.split, tuple(f"{text} marvellous contraption" for text in e.references))
         for e in drawn.examples
@@ -33,38 +34,34 @@ def own(tmp_path_factory):
     return place
 
 
+def train(own, run, start):
+    chosen = starting.fitted(recipe.load("own-folder", [f"data.name={own}", *SMALL]), MODEL)
+    data = datasets.load(str(own))
+    return loop.train(chosen, data, Pixels(data), run, start=start, progress=False)
+
+
 class TestStarting:
     @pytest.fixture(scope="class")
     @classmethod
     def begun(cls, own, tmp_path_factory):
         """A model of the scenes' words after an epoch on others at a learning rate of 0, and the model it began with."""
-        run = tmp_path_factory.mktemp("begun") / "run"
-        chosen = recipe.load("own-folder", [f"data.name={own}", *SMALL])
-        model = Path("scenes-soft")
-        chosen = starting.fitted(chosen, model)
-        data = datasets.load(str(own))
-        return loop.train(chosen, data, Pixels(data), run, start=model, progress=False), Captioner.load(model)
+        return train(own, tmp_path_factory.mktemp("begun") / "run", MODEL), Captioner.load(MODEL)
 
-    def test_shared_words_keep_their_weights(self, begun):
+    def test_shared_words_keep_their_weights_and_new_words_start_fresh(self, begun):
         ours, theirs = begun
+        mine, others = (dict(each.decoder.named_parameters()) for each in begun)
         shared = [word for word in ours.vocabulary.words if word in theirs.vocabulary]
         assert len(shared) > 10
-        for name in ("embedding.weight", "output.weight", "output.bias"):
-            mine, others = (dict(each.decoder.named_parameters())[name] for each in begun)
+        for name in mine:
+            if name not in BY_WORD:
+                assert mine[name].equal(others[name]), name
+                continue
             for word in shared:
-                assert mine[ours.vocabulary.number(word)].equal(others[theirs.vocabulary.number(word)]), (name, word)
-
-    def test_new_words_start_fresh_and_all_else_is_the_models(self, begun):
-        ours, theirs = begun
+                assert mine[name][ours.vocabulary.number(word)].equal(others[name][theirs.vocabulary.number(word)])
         for word in ("marvellous", "contraption"):
-            assert word in ours.vocabulary
             assert word not in theirs.vocabulary
-            row = ours.decoder.embedding.weight[ours.vocabulary.number(word)]
+            row = mine["embedding.weight"][ours.vocabulary.number(word)]
             assert 0 < row.abs().max() <= 0.1  # as a fresh decoder has it
-        others = dict(theirs.decoder.named_parameters())
-        for name, value in ours.decoder.named_parameters():
-            if name not in ("embedding.weight", "output.weight", "output.bias"):
-                assert value.equal(others[name]), name
 
     def test_a_trained_encoder_stays_as_it_is_and_its_vectors_are_computed_once(self, begun, own):
         ours, theirs = begun
@@ -73,52 +70,45 @@ class TestStarting:
         pixels = Pixels(datasets.load(str(own))).read(["train-000000.png", "train-000001.png"])
         assert ours.annotations(pixels).equal(theirs.annotations(pixels))
 
-    def test_the_file_holds_that_encoder(self, begun, own, tmp_path, monkeypatch):
-        ours, _ = begun
-        ours.save(tmp_path / "ours.safetensors")
+    def test_the_file_holds_that_encoder(self, begun, tmp_path, monkeypatch):
+        ours, file = begun[0], tmp_path / "ours.safetensors"
+        ours.save(file)
         monkeypatch.setattr(shipped, "_files", dict)  # the other model is gone
-        again = Captioner.load(tmp_path / "ours.safetensors")
+        again = Captioner.load(file)
         assert again.recipe == ours.recipe
         assert again.encoder.name == "model:scenes-soft"
         assert again.encoder.weights_hash == ours.encoder.weights_hash
-        frozen = starting.fitted(recipe.load("own-folder"), tmp_path / "ours.safetensors").encoder
-        assert (frozen.name, frozen.train) == (f"model:{tmp_path / 'ours.safetensors'}", False)
-        learning = starting.fitted(
-            recipe.load("own-folder", ["encoder.train=true"]), tmp_path / "ours.safetensors"
-        ).encoder
+        frozen = starting.fitted(recipe.load("own-folder"), file).encoder
+        assert (frozen.name, frozen.train) == (f"model:{file}", False)
+        learning = starting.fitted(recipe.load("own-folder", ["encoder.train=true"]), file).encoder
         assert (learning.name, learning.train) == ("small", True)
 
     def test_a_trained_model_does_not_know_the_vectors_of_an_encoder_before_its_training(self, own, tmp_path):
-        model = Path("scenes-soft")
-        other = Captioner.load(model)
+        other = Captioner.load(MODEL)
         with torch.no_grad():
             next(other.encoder.parameters()).mul_(2)
         other.save(tmp_path / "other.safetensors")
-        chosen = starting.fitted(recipe.load("own-folder", [f"data.name={own}", *SMALL]), model)
-        data = datasets.load(str(own))
         with pytest.raises(
             SatlibError, match="was trained on other annotation vectors than those of model:scenes-soft"
         ):
-            loop.train(
-                chosen, data, Pixels(data), tmp_path / "run", start=tmp_path / "other.safetensors", progress=False
-            )
+            train(own, tmp_path / "run", tmp_path / "other.safetensors")
 
     def test_what_is_set_is_left_alone(self):
-        chosen = recipe.load("own-folder", ["decoder.hidden=64"])
-        fitted = starting.fitted(chosen, shipped.model("flickr8k-lite0-soft"), ["decoder.hidden=64"])
+        chosen, model = recipe.load("own-folder", ["decoder.hidden=64"]), shipped.model("flickr8k-lite0-soft")
+        fitted = starting.fitted(chosen, model, ["decoder.hidden=64"])
         assert fitted.decoder.hidden == 64
-        assert fitted.encoder.scale == Captioner.load(shipped.model("flickr8k-lite0-soft")).recipe.encoder.scale
+        assert fitted.encoder.scale == Captioner.load(model).recipe.encoder.scale
         assert fitted.data == chosen.data
 
 
 def test_another_data_set_is_evaluated(own, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["evaluate", "scenes-soft", "--data-set", str(own), "--split", "train", "--json", "--quiet"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["file"] == "runs/scenes-soft/mine/evaluation-train.json"
-    assert (said["data"], said["images"]) == ("mine", 3)
-    assert "captions" not in said
-    assert set(json.loads((tmp_path / said["file"]).read_text())["captions"]) == {f"train-{n:06}.png" for n in range(3)}
+    result = json.loads(capsys.readouterr().out)
+    assert result["file"] == "runs/scenes-soft/mine/evaluation-train.json"
+    assert (result["data"], result["images"]) == ("mine", 3)
+    captions = json.loads((tmp_path / result["file"]).read_text())["captions"]
+    assert set(captions) == {f"train-{n:06}.png" for n in range(3)}
 
 
 def test_a_photograph_of_a_telephone(tmp_path):

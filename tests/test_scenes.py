@@ -14,17 +14,13 @@ from hypothesis import strategies as st
 from numpy.random import RandomState
 
 from satlib.data import scenes, scenes_grammar, scenes_paint
+from satlib.data.datasets import load
 from satlib.data.scenes_grammar import INVERSE, RELATIONS, Kind, Meaning, captions, parse
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 
-KINDS = st.builds(
-    Kind,
-    st.sampled_from(scenes_grammar.SIZES),
-    st.sampled_from(scenes_grammar.COLOURS),
-    st.sampled_from(scenes_grammar.SHAPES),
-    st.sampled_from(scenes_grammar.TEXTURES),
-)
+ATTRIBUTES = [getattr(scenes_grammar, name) for name in ("SIZES", "COLOURS", "SHAPES", "TEXTURES")]
+KINDS = st.builds(Kind, *map(st.sampled_from, ATTRIBUTES))
 STAR, SQUARE = Kind("small", "red", "star", "striped"), Kind("big", "blue", "square")
 
 
@@ -62,7 +58,6 @@ def test_left_and_right_read_by_hand():
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "a small red star",
         "a small red star above a blue square",  # no size
         "a small red star above a big square",  # no colour
@@ -77,6 +72,18 @@ def test_what_is_no_sentence_has_no_meaning(text):
     assert parse(text) is None
 
 
+# Words that could stand in each other's place and say something else.
+OTHERS = [
+    *ATTRIBUTES[1:],
+    ("stripes", "dots"),
+    ("small", "huge"),
+    ("above", "below"),
+    ("under", "over"),
+    ("left", "right"),
+]
+OTHERS = {word: [other for other in words if other != word] for words in OTHERS for word in words}
+
+
 @settings(max_examples=60)
 @given(KINDS, st.sampled_from(RELATIONS), KINDS, st.integers(0, 2**32 - 1), st.data())
 def test_every_caption_says_its_meaning_and_no_other(first, relation, second, seed, data):
@@ -85,35 +92,21 @@ def test_every_caption_says_its_meaning_and_no_other(first, relation, second, se
     written = captions(RandomState(seed), meaning)
     assert len(set(written)) == 5
     for text in written:
-        assert parse(text) == parse(tokenise(text)) == meaning
-        assert 8 <= len(tokenise(text)) <= scenes_grammar.LONGEST
-        assert text[0].isupper()
-        assert text.endswith(".")
-        # One word for another of its sort is another meaning, or none: it is never overlooked.
         words = tokenise(text)
-        place = data.draw(st.sampled_from([index for index, word in enumerate(words) if word in ALL_SORTS]))
-        other = data.draw(st.sampled_from([word for word in ALL_SORTS[words[place]] if word != words[place]]))
+        assert parse(text) == parse(words) == meaning
+        assert 8 <= len(words) <= scenes_grammar.LONGEST
+        # One word for another of its sort is another meaning, or none: it is never overlooked.
+        place = data.draw(st.sampled_from([index for index, word in enumerate(words) if word in OTHERS]))
+        other = data.draw(st.sampled_from(OTHERS[words[place]]))
         assert parse([*words[:place], other, *words[place + 1 :]]) != meaning
 
 
-def _sorts():
-    """Word -> the words that could stand in its place and say something else."""
-    for sort in (scenes_grammar.COLOURS, scenes_grammar.SHAPES, ("striped", "dotted", "plain"), ("stripes", "dots")):
-        yield from ((word, sort) for word in sort)
-    yield from {"small": ("big", "huge"), "tiny": ("large",), "big": ("tiny",), "above": ("below", "beside")}.items()
-    yield from {"below": ("above",), "under": ("over",), "left": ("right",), "right": ("left",)}.items()
-
-
-ALL_SORTS = dict(_sorts())
-
-
 def test_every_sentence_of_the_grammar_is_read_with_one_relation():
-    read = {}
-    for words, relation in scenes_grammar._skeletons().items():
-        phrases = {"x": "a small striped red star", "y": "a big blue square"}
+    phrases = {"x": "a small striped red star", "y": "a big blue square"}
+    read = scenes_grammar._skeletons()
+    for words, relation in read.items():
         text = " ".join(phrases.get(word, word) for word in words)
         assert parse(text) == Meaning.of(STAR, relation, SQUARE), text
-        read[text] = relation
     assert len(read) > 200
     assert set(read.values()) == set(RELATIONS)
 
@@ -132,19 +125,16 @@ def test_captions_match_their_own_scene_alone(world):
 def test_relation_holds_between_the_visible_pixels(world):
     for scene, _, masks in world:
         (y0, x0), (y1, x1) = (np.argwhere(mask).mean(axis=0) for mask in masks)
-        right, down = x1 - x0, y1 - y0
-        seen = (
-            ("above" if down > 0 else "below") if abs(down) > abs(right) else ("left of" if right > 0 else "right of")
-        )
-        assert seen == scene.relation, scene.image_id
+        if abs(y1 - y0) > abs(x1 - x0):
+            assert scene.relation == ("above" if y0 < y1 else "below"), scene.image_id
+        else:
+            assert scene.relation == ("left of" if x0 < x1 else "right of"), scene.image_id
 
 
-def test_masks_lie_on_the_named_colour(world):
+def test_masks_lie_on_the_named_colour_and_texture(world):
     """Independent of the painter: the commonest hue of the saturated pixels of a mask is the hue that is named."""
     hues = {name: colorsys.rgb_to_hsv(*rgb)[0] for name, rgb in scenes_paint.RGB.items()}
     for scene, photo, masks in world:
-        assert (photo.mode, photo.size) == ("RGB", (224, 224))
-        assert (masks.dtype, masks.shape) == (bool, (2, 224, 224))
         assert not (masks[0] & masks[1]).any()
         pixels = np.asarray(photo.convert("HSV")).astype(float) / 255
         for thing, mask in zip(scene.objects, masks, strict=True):
@@ -155,6 +145,16 @@ def test_masks_lie_on_the_named_colour(world):
             white = (np.asarray(photo)[mask].min(axis=1) > 200).mean()
             low, high = {"plain": (0, 0.02), "dotted": (0.03, 0.4), "striped": (0.15, 0.6)}[thing.texture]
             assert low <= white <= high, (scene.image_id, thing, white)
+
+
+# By hand: circle pi; square side 1.8; triangle base 2, height 1.8; star ten triangles with sides 1 and 1/2 about 36
+# degrees.
+AREAS = {
+    "circle": np.pi,
+    "square": 1.8**2,
+    "triangle": 2 * 1.8 / 2,
+    "star": 10 * 0.5 * 0.5 * np.sin(np.radians(36)),
+}
 
 
 def test_masks_have_the_size_and_place_of_their_objects(world):
@@ -169,32 +169,12 @@ def test_masks_have_the_size_and_place_of_their_objects(world):
             slack = 0.15 * thing.diameter  # a tilted corner leaves the box of the upright shape
             assert left - slack <= columns.min() <= columns.max() <= right + slack
             assert top - slack <= rows.min() <= rows.max() <= bottom + slack
-            half = thing.diameter / 2
-            assert 0.65 * AREAS[thing.shape] <= mask.sum() / half**2 <= 1.1 * AREAS[thing.shape]
-
-
-# By hand: circle pi; square side 1.8; triangle base 2, height 1.8; star ten triangles with sides 1 and 1/2 about 36
-# degrees.
-AREAS = {
-    "circle": np.pi,
-    "square": 1.8**2,
-    "triangle": 2 * 1.8 / 2,
-    "star": 10 * 0.5 * 0.5 * np.sin(np.radians(36)),
-}
-
-
-@pytest.mark.parametrize("shape", scenes_grammar.SHAPES)
-def test_outlines_enclose_the_area_of_their_shape(shape):
-    steps = (np.arange(600) + 0.5) / 250 - 1.2
-    distance = scenes_paint.OUTLINES[shape](steps[None, :], steps[:, None])
-    assert (distance < 0).sum() / 250**2 == pytest.approx(AREAS[shape], rel=0.01)
-    slope = np.hypot(*np.gradient(distance, 1 / 250))
-    assert np.median(slope) == pytest.approx(1, abs=0.01)  # a distance, in the units of x and y
+            assert 0.65 <= mask.sum() / (thing.diameter / 2) ** 2 / AREAS[thing.shape] <= 1.1
 
 
 def test_clutter_hides_a_part_at_most():
     hidden = 0
-    for index in range(80):
+    for index in range(40):
         scene = scenes.scene(f"test-{index:06d}")
         for number, (thing, mask) in enumerate(zip(scene.objects, scene.masks, strict=True)):
             canvas = scenes_paint.Canvas(np.zeros((3, 224, 224), dtype=np.float32))
@@ -202,61 +182,48 @@ def test_clutter_hides_a_part_at_most():
             whole = (canvas.owner == number).sum()
             hidden += mask.sum() < 0.97 * whole
             assert mask.sum() >= (scenes.VISIBLE - 0.05) * whole  # the tilt of the whole one is another
-    assert hidden > 10
+    assert hidden > 5
 
 
 def test_attributes_are_independent_and_uniform():
-    many = [scenes.scene(f"train-{index:06d}") for index in range(2000)]
+    many = [scenes.scene(f"train-{index:06d}") for index in range(1000)]
     for attribute, values in (("shape", 4), ("colour", 6), ("texture", 3), ("size", 2)):
         pairs = Counter(tuple(getattr(thing, attribute) for thing in scene.objects) for scene in many)
         expected = values * (values - 1) if attribute == "colour" else values**2
         assert len(pairs) == expected
         # A count of mean n/k strays more than five of its standard deviations once in two million times.
-        mean = 2000 / expected
+        mean = 1000 / expected
         assert all(abs(count - mean) < 5 * mean**0.5 for count in pairs.values()), pairs
     relations = Counter((scene.relation, scene.objects[0].size) for scene in many)
     assert len(relations) == 8
-    assert all(abs(count - 250) < 80 for count in relations.values())
+    assert all(abs(count - 125) < 5 * 125**0.5 for count in relations.values())
 
 
 def test_words_are_traced_to_what_they_name():
-    scene = replace(
-        scenes.scene("train-000000"),
-        objects=(scenes.Thing(SQUARE, (100, 150), 80), scenes.Thing(STAR, (100, 50), 40)),
-        relation="below",
-    )
+    objects = (scenes.Thing(SQUARE, (100, 150), 80), scenes.Thing(STAR, (100, 50), 40))
+    scene = replace(scenes.scene("train-000000"), objects=objects, relation="below")
     right = tokenise("a little red star with white stripes floats above the big blue square")
     assert scenes.mentions(right, scene) == [None, 1, 1, 1, None, None, 1, None, None, None, 0, 0, 0]
     # Wrong in colour and half a sentence: the true words still point to their object, the untrue to nothing.
     wrong = tokenise("big green square under it a dotted red")
     assert scenes.mentions(wrong, scene) == [0, None, 0, None, None, None, None, 1]
     assert scenes.mentions(["a", "purple", "circle"], scene) == [None, None, None]
-    assert scenes.mentions([], scene) == []
 
 
 # --- Keys, seeds and the data set --------------------------------------------------------------------------------------
-
-
-def test_the_same_key_gives_the_same_scene_and_another_seed_another():
-    first, again, other = scenes.scene("dev-000007"), scenes.scene("dev-000007"), scenes.scene("dev-000007", seed=1)
-    assert first == again
-    assert first.photo().tobytes() == again.photo().tobytes() != other.photo().tobytes()
-    assert first.meaning != other.meaning
-
-
-@pytest.mark.parametrize("image_id", ["", "train-12", "training-000001", "train-00000a", "train-000001\n"])
-def test_unknown_image_ids_are_refused(image_id):
-    with pytest.raises(SatlibError, match="unknown scene"):
-        scenes.scene(image_id)
 
 
 def test_the_caption_set_draws_its_examples():
     world = scenes.load(train=3, dev=2, test=1, seed=5)
     assert [example.image_id for example in world.split("train")] == ["train-000000", "train-000001", "train-000002"]
     assert [len(world.split(split)) for split in scenes.SPLITS] == [3, 2, 1]
+    assert load("scenes", train_images=3).split("train") == scenes.load(3, 0, 0).examples
     example = pickle.loads(pickle.dumps(world)).split("dev")[1]  # worker processes get a copy
-    assert world.photo(example).tobytes() == scenes.scene("dev-000001", seed=5).photo().tobytes()
-    assert example.references == scenes.scene("dev-000001", seed=5).captions
+    scene, other = (scenes.scene("dev-000001", seed) for seed in (5, 0))
+    assert example.references == scene.captions != other.captions
+    assert world.photo(example).tobytes() == scene.photo().tobytes() != other.photo().tobytes()
+    with pytest.raises(SatlibError, match="unknown scene"):
+        scenes.scene("training-000001")
 
 
 def test_the_world_is_the_same_on_every_platform():

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from PIL import Image
@@ -63,14 +62,6 @@ class CaptionSet:
         assert self.draw, f"{example.image_id} has no file and cannot be drawn"
         return self.draw(example)
 
-    def image(self, image_id: str) -> Image.Image:
-        """The image with an id."""
-        return self.photo(self._by_id[image_id])
-
-    @cached_property
-    def _by_id(self) -> dict[str, Example]:
-        return {example.image_id: example for example in self.examples}
-
 
 def clean(captions: Iterable[str]) -> list[str]:
     """Captions on one line each, with single spaces; those without a word are left out."""
@@ -99,4 +90,4 @@ def assemble(name: str, examples: Iterable[Example], home: Path, require_images:
 def _few(image_ids: Sequence[str]) -> str:
     """The number of images and the first three: "2 images (a.jpg, b.jpg)"."""
     shown = ", ".join(image_ids[:3]) + (", ..." if len(image_ids) > 3 else "")
-    return f"{len(image_ids)} image{'s' if len(image_ids) > 1 else ''} ({shown})"
+    return f"{len(image_ids)} images ({shown})"

@@ -8,6 +8,8 @@ from satlib.data.caption_set import CaptionSet, Example  # noqa: F401 - what goe
 from satlib.errors import SatlibError
 
 NAMES = ("flickr8k", "flickr30k", "coco", "scenes")
+# An imagefolder or parquet files: in a folder, or in its folders data, train, validation and test.
+_HUGGING_FACE = ("metadata.*", "*/metadata.*", "*.parquet", "*/*.parquet")
 YOUR_FOLDER = "FOLDER"  # stands in the recipe own-folder for what only its user knows
 
 
@@ -42,7 +44,8 @@ def _load(name: str, root: Path, require_images: bool) -> CaptionSet:
                 return flickr8k.load(path, require_images)
             for file in path.glob("dataset_*.json"):
                 return karpathy.load(file, root, require_images)
-            if not folder.table_in(path) and any([*path.glob("*.parquet"), *path.glob("data/*.parquet")]):
+            tables = any((path / table).is_file() for table in folder.TABLES)
+            if not tables and any(next(path.glob(pattern), None) for pattern in _HUGGING_FACE):
                 return hub.load(str(path))
             return folder.load(path, require_images)
     if name == YOUR_FOLDER:

@@ -57,15 +57,9 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
 
 def fetch(name: str, root: Path, progress: bool = True) -> None:
     """Download a data set into its folder under the data root; what is there is not downloaded again."""
-    folder = root / name
-    if name == "flickr30k":
-        raise SatlibError(
-            "Flickr30k is available only to those who sign the form at http://shannon.cs.illinois.edu/DenotationGraph/ ; put "
-            f"its photographs into {folder / 'flickr30k-images'}, and into {folder} dataset_flickr30k.json, from "
-            f"{_KARPATHY}/caption_datasets.zip"
-        )
     if name not in ARCHIVES:
-        raise SatlibError(f"{name!r} cannot be downloaded; choose from {', '.join(ARCHIVES)} (scenes need no files)")
+        raise SatlibError(f"{name} cannot be downloaded, only {' and '.join(ARCHIVES)}; data/README.md says where it comes from")
+    folder = root / name
     for archive in ARCHIVES[name]:
         if len(list(folder.glob(archive.gives))) >= archive.count:
             print(f"{folder / archive.gives}: already present")

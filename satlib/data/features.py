@@ -133,7 +133,8 @@ class Pixels:
     """Images as an encoder sees them (`images.square`), kept in memory up to `cache_bytes`."""
 
     def __init__(self, data: CaptionSet, view: str = "whole", cache_bytes: int = 4_000_000_000) -> None:
-        self._data, self._view = data, view
+        self._photo, self._view = data.photo, view
+        self._examples = {example.image_id: example for example in data.examples}
         self._cache: dict[str, Tensor] = {}
         self._room = cache_bytes // (3 * SIZE * SIZE)
 
@@ -144,7 +145,7 @@ class Pixels:
     def _one(self, image_id: str) -> Tensor:
         image = self._cache.get(image_id)
         if image is None:
-            image = images.to_tensor(images.square(self._data.image(image_id), self._view))
+            image = images.to_tensor(images.square(self._photo(self._examples[image_id]), self._view))
             if len(self._cache) < self._room:
                 self._cache[image_id] = image
         return image

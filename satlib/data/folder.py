@@ -1,12 +1,9 @@
-"""Your own folder: images and a table of captions, the first of these that is there.
-
-- captions.csv with the columns image, caption and, optionally, split (train, dev or test), with one caption per row.
-- captions.txt of the same form and Images/, as Kaggle has Flickr8k.
-- metadata.csv or metadata.jsonl, as Hugging Face's imagefolder has them: file_name, and a column with the caption. There may be
-  one in each of the folders train, validation and test.
+"""Your own folder: images and captions.csv with the columns image, caption and, optionally, split (train, dev or test).
 
 An image is named by its path inside the folder and may have several rows. Without a split, a hash of that path assigns it to
 train, dev or test in the ratio 8 : 1 : 1, so an image stays in its split when others are added.
+
+captions.txt and Images/, as Kaggle has Flickr8k, are read in the same way; photographs of Flickr8k get its official splits.
 """
 
 import csv
@@ -15,22 +12,13 @@ import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from satlib.data.caption_set import (
-    MAX_REFERENCES,
-    SPLIT_NAMES,
-    SPLITS,
-    CaptionSet,
-    Example,
-    assemble,
-    clean,
-    split_name,
-)
+from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example, assemble, clean, split_name
 from satlib.errors import SatlibError
-from satlib.files.reading import decode, read_lines, read_text
+from satlib.files.reading import read_text
 
-TABLES = ("captions.csv", "captions.txt", "metadata.csv", "metadata.jsonl")
+TABLES = {"captions.csv": "", "captions.txt": "Images"}  # the table's name -> the folder that its images lie in
 _SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")
 
 
@@ -56,24 +44,14 @@ def save(data: CaptionSet, folder: Path) -> None:
 
 def load(folder: Path, require_images: bool = True) -> CaptionSet:
     """The caption set in a folder, named after it."""
-    parts = [part for part in sorted(folder.iterdir()) if part.name.lower() in SPLIT_NAMES]
-    tables = [table for part in (folder, *parts) if (table := table_in(part))]
-    if not tables:
-        raise SatlibError(f"{folder} has no captions.csv with image,caption, nor another table that docs/data.md names")
-    rows, paths = [], {}
-    for table in tables:
-        part = table.parent.relative_to(folder)
-        photos = table.parent / ("Images" if table.name == "captions.txt" else "")
-        for row in _read(table):
-            image_id = (part / row.image.strip()).as_posix()  # "./a.jpg" and "a.jpg" are the same image
-            paths[image_id] = photos / row.image.strip()
-            rows.append(row._replace(image=image_id, split=row.split or part.name or None))
+    name = next((name for name in TABLES if (folder / name).is_file()), None)
+    if name is None:
+        raise SatlibError(
+            f"{folder} has no captions.csv with the columns image,caption; docs/data.md names what else is read"
+        )
+    rows = list(_read(folder / name))
+    paths = {row.image: folder / TABLES[name] / row.image for row in rows}
     return assemble(folder.resolve().name, examples_of(rows, paths), folder, require_images)
-
-
-def table_in(folder: Path) -> Path | None:
-    """The table of captions that lies in a folder."""
-    return next((folder / name for name in TABLES if (folder / name).is_file()), None)
 
 
 def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
@@ -115,37 +93,18 @@ def by_hash(image_id: str) -> str:
 
 
 def _read(table: Path) -> Iterator[Row]:
-    """The rows of a table. In CSV, a caption that comes last may have commas without quotes, as in some copies of Flickr8k."""
-    if table.suffix == ".jsonl":
-        for number, line in read_lines(table):
-            where = f"{table}, line {number}"
-            yield _row(decode(line, dict[str, Any], where, "a JSON object", "export the table again"), where)
-        return
+    """The rows of a table. A caption that comes last may have commas without quotes, as in some copies of Flickr8k."""
     reader = csv.DictReader(io.StringIO(read_text(table), newline=""), restval="", strict=True)
     columns = reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or []]
+    if not {"image", "caption"} <= set(columns):
+        raise SatlibError(f"{table}: the first line must name the columns image,caption; it is {','.join(columns)}")
     try:
         for row in reader:
             where = f"{table}, line {reader.line_num}"
             if None in row and columns[-1] != "caption":
                 raise SatlibError(f"{where}: too many columns; put double quotes around a caption that contains commas")
-            if None in row:
-                row["caption"] = ",".join([row["caption"], *row.pop(None)])
-            yield _row(row, where)
+            caption = ",".join([row["caption"], *row.get(None, [])])
+            # "./a.jpg" and "a.jpg" are the same image
+            yield Row(where, Path(row["image"].strip()).as_posix(), [caption], row.get("split"))
     except csv.Error as error:
         raise SatlibError(f"{table}, line {reader.line_num}: {error}; check the quotation marks") from error
-
-
-def _row(row: Mapping[str, Any], where: str) -> Row:
-    image = row.get("image", row.get("file_name"))
-    if image is None:
-        raise SatlibError(f"{where}: no column is called image or file_name; the columns are {', '.join(row)}")
-    return Row(where, image, captions_of(row, where), row.get("split"))
-
-
-def captions_of(row: Mapping[str, Any], where: str) -> list[str]:
-    """The captions in a row: of the columns caption..., else text..., else sentence...; a column may hold several."""
-    for word in ("caption", "text", "sentence"):
-        columns = [value for name, value in row.items() if name.lower().startswith(word) and value]
-        if columns:
-            return [text for value in columns for text in (value if isinstance(value, list) else [value])]
-    raise SatlibError(f"{where}: no caption in a column caption or text; the columns are {', '.join(row)}")

@@ -1,11 +1,12 @@
-"""Captioned photographs that Hugging Face's library `datasets` reads: parquet files in a folder, or a set on the Hub.
+"""Captioned photographs that Hugging Face's library `datasets` reads: an imagefolder, parquet files, or a set on the Hub.
 
-A row has an image and captions (`folder.captions_of`). An image is named by the SHA-256 of its bytes, so that several rows of one
-photograph come together.
+A row has an image and captions, in columns whose names begin with caption, text or sentence. An image is named by the SHA-256 of
+its bytes, so that several rows of one photograph come together.
 """
 
 import hashlib
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ from PIL import Image
 
 from satlib.data import images
 from satlib.data.caption_set import CaptionSet, Example
-from satlib.data.folder import Row, captions_of, examples_of
+from satlib.data.folder import Row, examples_of
 from satlib.errors import SatlibError
 
 ON_THE_HUB = "hf:"  # begins the name of a set on the Hub
 
 
 def load(place: str) -> CaptionSet:
-    """The caption set of a folder with parquet files, or on the Hub by its name, "hf:USER/NAME".
+    """The caption set of a folder, or on the Hub by its name, "hf:USER/NAME".
 
     The splits are those of a column split, or else of `datasets`; if that has only one, they are decided as for a folder.
     """
@@ -45,7 +46,7 @@ def load(place: str) -> CaptionSet:
             image_id = hashlib.sha256(_bytes(row.pop(column))).hexdigest()[:16]
             stored[image_id] = table, index, column
             own_split = row.get("split") or (str(split) if len(tables) > 1 else None)
-            rows.append(Row(where, image_id, captions_of(row, where), own_split))
+            rows.append(Row(where, image_id, _captions(row, where), own_split))
 
     def photo(example: Example) -> Image.Image:
         table, index, column = stored[example.image_id]
@@ -57,3 +58,12 @@ def load(place: str) -> CaptionSet:
 def _bytes(content: dict[str, Any]) -> bytes:
     """An encoded image: in the table, or in a file of its own beside it."""
     return content["bytes"] or Path(content["path"]).read_bytes()
+
+
+def _captions(row: Mapping[str, Any], where: str) -> list[str]:
+    """The captions in a row: of the columns caption..., else text..., else sentence...; a column may hold several."""
+    for word in ("caption", "text", "sentence"):
+        columns = [value for name, value in row.items() if name.lower().startswith(word) and value]
+        if columns:
+            return [text for value in columns for text in (value if isinstance(value, list) else [value])]
+    raise SatlibError(f"{where}: no caption in a column caption or text; the columns are {', '.join(row)}")

@@ -17,7 +17,7 @@ with contextlib.suppress(ImportError):  # the extra "heic"
     pillow_heif.register_heif_opener()
 
 SIZE = 224  # pixels, the side of the square input of an encoder
-_MARGIN = 256 / 224  # "crop" scales the shorter side to this multiple of the square before cropping
+_SHORTEST = 256  # pixels, to which the view "crop" scales the shorter side before it crops the square
 _LONGEST = 4  # of a side longer than this multiple of the other, "crop" enlarges only the centre, which it keeps
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)  # all of a photograph, as fractions of its sides
@@ -46,10 +46,10 @@ def open_photo(file: Path | str | BinaryIO, name: str = "") -> Image.Image:
 
 
 def to_rgb(photo: Image.Image) -> Image.Image:
-    """Any Pillow image as 8-bit RGB, upright, on a white background, with its pixels in memory.
+    """Any Pillow image as 8-bit RGB, upright by its EXIF orientation, on white where it is transparent, with its pixels in memory.
 
-    16-bit grey is scaled by 1/257 (65535 becomes 255), never clipped. Modes without a nominal white (32-bit integers,
-    floats) are scaled so that their minimum becomes 0 and their maximum 255.
+    16-bit grey is scaled by 1/257 (65535 becomes 255), never clipped. Modes without a nominal white (32-bit integers, floats) are
+    scaled so that their minimum becomes 0 and their maximum 255.
     """
     photo.load()
     with contextlib.suppress(Exception):  # damaged EXIF has no usable orientation, but the pixels are intact
@@ -66,34 +66,33 @@ def to_rgb(photo: Image.Image) -> Image.Image:
     return photo
 
 
-def square(photo: Image.Image, view: str = "whole", size: int = SIZE) -> Image.Image:
-    """The square of size x size pixels that the encoder sees; a photograph of exactly that size is returned unchanged.
+def square(photo: Image.Image, view: str = "whole") -> Image.Image:
+    """The square of 224 x 224 pixels that the encoder sees; a photograph of exactly that size is returned unchanged.
 
-    The view "whole" squeezes the whole photograph into the square with a Hamming filter; "crop" scales the shorter side to 8/7
-    of `size` with a bilinear filter and crops the centre (256 and 224 pixels, as in the paper). Both filters are antialiased;
-    the Hamming filter preserves more fine detail.
+    The view "whole" squeezes the whole photograph into the square with a Hamming filter; "crop" scales the shorter side to 256
+    pixels with a bilinear filter and crops the centre, as in the paper. Both filters are antialiased; the Hamming filter
+    preserves more fine detail.
     """
-    if photo.size == (size, size):
+    if photo.size == (SIZE, SIZE):
         return photo
     if view == "whole":
-        return photo.resize((size, size), Image.Resampling.HAMMING)
+        return photo.resize((SIZE, SIZE), Image.Resampling.HAMMING)
     longest = _LONGEST * min(photo.size)
     if max(photo.size) > longest:
         photo = centre(photo, min(photo.width, longest), min(photo.height, longest))
-    photo = photo.resize(with_shortest(photo.size, round(_MARGIN * size)), Image.Resampling.BILINEAR)
-    return centre(photo, size, size)
+    return centre(photo.resize(with_shortest(photo.size, _SHORTEST), Image.Resampling.BILINEAR), SIZE, SIZE)
 
 
-def seen_box(photo: tuple[int, int], view: str = "whole", size: int = SIZE) -> Box:
+def seen_box(photo: tuple[int, int], view: str = "whole") -> Box:
     """The part of a photograph of (width, height) that `square` keeps, in pixels of the photograph."""
-    if view == "whole" or photo == (size, size):
+    if view == "whole" or photo == (SIZE, SIZE):
         return 0.0, 0.0, float(photo[0]), float(photo[1])
     edges = []
     for side in photo:
         used = min(side, _LONGEST * min(photo))  # the central part of this side that is enlarged
-        scaled = with_shortest((used, min(photo)), round(_MARGIN * size))[0]
-        left = round((side - used) / 2) + round((scaled - size) / 2) * used / scaled
-        edges.append((left, left + size * used / scaled))
+        scaled = with_shortest((used, min(photo)), _SHORTEST)[0]
+        left = round((side - used) / 2) + round((scaled - SIZE) / 2) * used / scaled
+        edges.append((left, left + SIZE * used / scaled))
     (left, right), (top, bottom) = edges
     return left, top, right, bottom
 

@@ -5,9 +5,8 @@ A caption names two objects, each with size, colour, shape and texture (if it is
     "A tiny striped red star floats above a large blue square."
     "Below a big yellow star with white dots there is a little green circle."
 
-`captions` writes such sentences, and `parse` reads exactly these: it replaces the noun phrases by placeholders ("X is above Y")
-and looks up the result among all sentences of the grammar. `phrases` also finds the noun phrases of sentences that a model got
-partly wrong, so that their words' attention maps can be compared with the objects.
+`captions` writes such sentences, and `parse` reads exactly these: it replaces the noun phrases by placeholders ("x is above y")
+and looks up the result among all sentences of the grammar. `phrases` also finds the noun phrases of partly wrong sentences.
 """
 
 from collections.abc import Mapping, Sequence

@@ -28,8 +28,8 @@ WHITE = (0.99, 0.98, 0.95)  # stripes and dots
 OUTLINE = 2.0  # pixels
 # How many there are, at least and at most.
 GREY_SHAPES = (0, 2)  # behind the objects
-SPECKS = (6, 16)  # tiny coloured dots
-TWIGS = (1, 3)  # thin brown lines
+SPECKS = (6, 16)
+TWIGS = (1, 3)
 OCCLUDERS = (0, 2)  # grey shapes and twigs in front of the objects
 
 _STEPS = (np.arange(SIDE, dtype=np.float32) + 0.5) / SIDE  # pixel centres, 0..1
@@ -81,7 +81,7 @@ def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.
 
 
 def _colour(rgb: tuple[float, float, float], light: float = 1) -> np.ndarray:
-    """A colour as (3, 1, 1), made brighter or darker."""
+    """A colour as (3, 1, 1), darkened or lightened."""
     return np.minimum(np.array(rgb, dtype=np.float32) * light, 1)[:, None, None]
 
 
@@ -125,7 +125,7 @@ OUTLINES: dict[str, Outline] = {
 
 
 def _distance(centre: Point, size: float, tilt: float, outline: Outline) -> tuple[Part, np.ndarray, np.ndarray]:
-    """A shape's part of the canvas, its tilted coordinates (x, y) in pixels and its signed distance in pixels (h, w)."""
+    """A shape's part of the canvas, and in pixels its tilted coordinates (x, y) and its signed distance (h, w)."""
     half = size / 2
     part, x, y = _window(centre, half * 1.25 + 4)
     axes = np.stack(_turned(x, y, tilt))

@@ -25,7 +25,8 @@ _WORD = rf"{_RUN}(?:{_JOINER}{_RUN})*+|(?<!\w)'(?:s|t|d|m|re|ve|ll)\b"
 # its marks and the Thai and Lao vowel AM. (The library's own \X depends on the installed version of Unicode.)
 _CLUSTER = rf"[\p{{L}}\p{{N}}]{_MARKS}(?:[\u0e33\u0eb3]{_MARKS})?"
 _TOKEN = regex.compile(rf"{_WORD}|{_CLUSTER}")
-_CHARACTER = regex.compile(rf"(?!{_LETTER})[\p{{L}}\p{{N}}]")
+_CHARACTER = rf"(?!{_LETTER})[\p{{L}}\p{{N}}]"  # how such a token begins
+_GAP = regex.compile(rf"(?<=(?<!\S){_CHARACTER}\S*) (?={_CHARACTER})")  # between two of them
 _INVISIBLE = regex.compile(r"\p{WB=Format}+")
 
 
@@ -53,17 +54,12 @@ def written(words: Iterable[str]) -> str:
     >>> written(["穿", "nike", "的", "人"])
     '穿 nike 的人'
     """
-    line, after_character = "", False
-    for word in words:
-        character = is_character(word)
-        line += word if not line or (after_character and character) else f" {word}"
-        after_character = character
-    return line
+    return _GAP.sub("", " ".join(words))
 
 
 def is_character(word: str) -> bool:
     """Whether a token is a character of a script without spaces between words, such as Chinese."""
-    return _CHARACTER.match(word) is not None
+    return regex.match(_CHARACTER, word) is not None
 
 
 class Vocabulary:
