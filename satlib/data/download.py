@@ -58,7 +58,9 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
 def fetch(name: str, root: Path, progress: bool = True) -> None:
     """Download a data set into its folder under the data root; what is there is not downloaded again."""
     if name not in ARCHIVES:
-        raise SatlibError(f"{name} cannot be downloaded, only {' and '.join(ARCHIVES)}; data/README.md says where it comes from")
+        raise SatlibError(
+            f"{name} cannot be downloaded, only {' and '.join(ARCHIVES)}; data/README.md says where it comes from"
+        )
     folder = root / name
     for archive in ARCHIVES[name]:
         if len(list(folder.glob(archive.gives))) >= archive.count:
