@@ -10,11 +10,8 @@ import sys
 import time
 
 import nbformat
-import psutil
 import pytest
-import requests
 
-pytestmark = pytest.mark.timeout(600)
 CELL = """\
 import satlib
 from satcourse.widgets.scrubber import Scrubber
@@ -25,41 +22,28 @@ PORT, TOKEN = 8917, "let-me-in"
 MARKED = "document.querySelector(`span[style*='background']`)?.innerText"
 
 
-@pytest.fixture
-def lab(tmp_path):
-    """The address of a JupyterLab on a notebook with the scrubber alone."""
+@pytest.fixture(scope="module")
+def lab(chromium, tmp_path_factory):
+    """The address of a notebook with the scrubber alone, in a JupyterLab that starts while the browser does."""
+    folder = tmp_path_factory.mktemp("lab")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)], metadata=kernel)
-    nbformat.write(notebook, tmp_path / "scrubber.ipynb")
-    arguments = [
-        "--no-browser",
-        "--allow-root",
-        "--ip=127.0.0.1",
-        f"--port={PORT}",
-        f"--IdentityProvider.token={TOKEN}",
-    ]
-    environment = os.environ | {"JUPYTER_CONFIG_DIR": str(tmp_path), "JUPYTER_DATA_DIR": str(tmp_path / "data")}
-    server = subprocess.Popen([sys.executable, "-m", "jupyter", "lab", *arguments], cwd=tmp_path, env=environment)
-    address = f"http://127.0.0.1:{PORT}"
-    try:
-        for _ in range(240):
-            with contextlib.suppress(requests.RequestException):
-                requests.get(f"{address}/api/status?token={TOKEN}", timeout=5)
-                break
-            time.sleep(0.5)
-        yield address
-    finally:
-        for process in [*psutil.Process(server.pid).children(recursive=True), server]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        server.wait()
+    nbformat.write(notebook, folder / "scrubber.ipynb")
+    options = ["--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={PORT}", f"--IdentityProvider.token={TOKEN}"]
+    environment = os.environ | {"JUPYTER_CONFIG_DIR": str(folder), "JUPYTER_DATA_DIR": str(folder / "data")}
+    with subprocess.Popen([sys.executable, "-m", "jupyter", "lab", *options], cwd=folder, env=environment) as server:
+        yield f"http://127.0.0.1:{PORT}/lab/tree/scrubber.ipynb?token={TOKEN}"
+        server.terminate()
 
 
-def test_the_scrubber_s_light_follows_a_hand_and_a_click_changes_the_word(browser, lab):
+def test_the_scrubber_s_light_follows_a_hand_and_a_click_changes_the_word(lab, browser):
     page = browser.new_page(viewport={"width": 1400, "height": 1100})
     page.set_default_timeout(240_000)
-    page.goto(f"{lab}/lab/tree/scrubber.ipynb?token={TOKEN}&reset")
-    page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
+    for _ in range(600):
+        with contextlib.suppress(Exception):  # the server is not there yet
+            page.goto(lab)
+            break
+        time.sleep(0.2)
     page.get_by_text("| Idle").wait_for()  # the kernel is there; what is run earlier is lost
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
@@ -74,4 +58,3 @@ def test_the_scrubber_s_light_follows_a_hand_and_a_click_changes_the_word(browse
     box = page.locator("img.widget-image").first.bounding_box()
     page.mouse.click(box["x"] + 0.75 * box["width"], box["y"] + 0.75 * box["height"])  # the star
     page.wait_for_function(f"() => {MARKED} === 'star'")
-    page.close()
