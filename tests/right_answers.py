@@ -1,8 +1,10 @@
 """Right answers to the exercises, written independently of their references: each check has to accept them."""
 
+import itertools
 import math
 import re
 from collections import Counter, defaultdict
+from functools import reduce
 
 import torch
 from torch import nn
@@ -38,17 +40,8 @@ def greedy_recursive(step, s, longest, y=None):
     return [y, *words], [alpha, *weights]
 
 
-RIGHT["1.2"] += [
-    lambda e, a: (sum(w * each for w, each in zip(torch.softmax(e, 0), a, strict=True)), torch.softmax(e, 0)),
-]
-
-
-@right("1.3")
-def row_by_row(e, mask):
-    rows = torch.zeros_like(e)
-    for row, (energies, words) in enumerate(zip(e, mask, strict=True)):
-        rows[row, words] = torch.softmax(energies[words], 0)
-    return rows
+RIGHT["1.2"] += [lambda e, a: (sum(w * x for w, x in zip(e.softmax(0), a, strict=True)), e.softmax(0))]
+RIGHT["1.3"] += [lambda e, mask: e.exp() * mask / (e.exp() * mask).sum(1, keepdim=True)]
 
 
 @right("1.4")
@@ -60,71 +53,40 @@ def alignment_recursive(a, s, E, step):
     return torch.cat([alpha.unsqueeze(0), alignment_recursive(a, s, E[1:], step)])
 
 
-RIGHT["2.1"] += [
-    lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1]),
-]
-
-
 @right("2.2")
 def centre_by_counting(i, grid, size):
-    row = 0
-    while i >= grid[1]:
-        i, row = i - grid[1], row + 1
-    return row * (size / grid[0]) + size / grid[0] / 2, i * (size / grid[1]) + size / grid[1] / 2
-
-
-@right("2.3")
-def receptive_field_downwards(layers):
-    side = 1
-    for kernel, stride in reversed(layers):
-        side = (side - 1) * stride + kernel
-    return side
+    cell = list(itertools.product(*map(range, grid)))[i]
+    return tuple(k * (size / n) + size / n / 2 for k, n in zip(cell, grid, strict=True))
 
 
 @right("2.4")
 def unpool_by_loop(values, pooled):
     back = torch.zeros_like(pooled)
-    for b, c, y, x in torch.cartesian_prod(*(torch.arange(size) for size in values.shape)).tolist():
+    for b, c, y, x in torch.cartesian_prod(*map(torch.arange, values.shape)).tolist():
         dy, dx = divmod(int(pooled[b, c, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2].argmax()), 2)
         back[b, c, 2 * y + dy, 2 * x + dx] = values[b, c, y, x]
     return back
 
 
-RIGHT["2.5"] += [
-    lambda a, q: (a * q).sum(1) / (a.square().sum(1).sqrt() * q.square().sum().sqrt()),
-]
+RIGHT["2.1"] += [lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1])]
+RIGHT["2.3"] += [lambda layers: reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)]
+RIGHT["2.5"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
 RIGHT["2.6"] += [lambda: 9, lambda: 9.2]
-RIGHT["2.7"] += [
-    lambda network, photos, size: torch.cat([ex02.extract(network, photo[None], 1) for photo in photos]),
-]
-RIGHT["3.1"] += [
-    lambda caption: re.findall(r"\w+(?:[-']\w+)*", caption.lower()),
-]
+RIGHT["2.7"] += [lambda network, photos, size: torch.cat([ex02.extract(network, photo[None], 1) for photo in photos])]
+RIGHT["3.1"] += [lambda caption: re.findall(r"\w+(?:[-']\w+)*", caption.lower())]
 
 
 @right("3.2")
-def sorted_twice(captions, size):
-    counts = sorted(Counter(word for caption in captions for word in tokenise(caption)).items())
-    counts.sort(key=lambda each: each[1], reverse=True)
-    return [word for word, _ in counts][: size - 2]
-
-
-RIGHT["3.3"] += [
-    lambda caption, known: [known.index(word) + 2 if word in known else 1 for word in caption] + [0],
-]
-
-
-def by_length(lengths):
-    result = defaultdict(list)
-    for i, length in enumerate(lengths):
-        result[length].append(i)
-    return result.values()
+def sorted_once(captions, size):
+    counts = Counter(word for caption in captions for word in tokenise(caption))
+    return sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
 
 
 @right("3.4")
 def even_batches(lengths, size):
     """Four captions in batches of three as two and two: no more batches than needed either."""
-    pieces = [(group, -(-len(group) // size)) for group in by_length(lengths)]
+    groups = [[i for i, other in enumerate(lengths) if other == length] for length in set(lengths)]
+    pieces = [(group, -(-len(group) // size)) for group in groups]
     return [group[start::count] for group, count in pieces for start in range(count)]
 
 
@@ -144,24 +106,15 @@ def word_by_word(captions, E):
 
 @right("4.1")
 def energies_by_loop(a, h, W_a, W_h, b, v):
-    rows = [
-        [v.dot(torch.tanh(W_a @ place + W_h @ state + b)) for place in image] for image, state in zip(a, h, strict=True)
-    ]
-    return torch.stack([torch.stack(row) for row in rows])
+    images = zip(a, h, strict=True)
+    return torch.stack(
+        [torch.stack([v.dot(torch.tanh(W_a @ x + W_h @ s + b)) for x in places]) for places, s in images]
+    )
 
 
-@right("4.2")
-def softmax_without_overflow(e):
-    e = (e - e.amax(1, keepdim=True)).exp()
-    return e / e.sum(1, keepdim=True)
-
-
-RIGHT["4.3"] += [
-    lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1)),
-]
-RIGHT["4.4"] += [
-    lambda z, h, w, b: torch.stack([zi / (1 + torch.exp(-(hi.dot(w) + b))) for zi, hi in zip(z, h, strict=True)]),
-]
+@right("4.4")
+def gated_row_by_row(z, h, w, b):
+    return torch.stack([row / (1 + torch.exp(-(state.dot(w) + b))) for row, state in zip(z, h, strict=True)])
 
 
 @right("4.5")
@@ -193,26 +146,21 @@ def emptied_after_the_step(model, a, h, answers):
     return losses
 
 
+RIGHT["3.3"] += [lambda caption, known: [known.index(word) + 2 if word in known else 1 for word in caption] + [0]]
+RIGHT["4.2"] += [lambda e: (e - e.logsumexp(1, keepdim=True)).exp()]
+RIGHT["4.3"] += [lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1))]
 RIGHT["5.1"] += [lambda C, L: (L - C) ** 2 / L]
-RIGHT["5.2"] += [
-    lambda alphas: alphas.shape[2] - 2 * alphas.sum((1, 2)) + alphas.double().sum(1).pow(2).sum(1),
-]
+RIGHT["5.2"] += [lambda alphas: alphas.shape[2] - 2 * alphas.sum((1, 2)) + alphas.double().sum(1).pow(2).sum(1)]
 RIGHT["5.3"] += [lambda weight, C, L: C * weight * (1 / L)]
-RIGHT["5.4"] += [
-    lambda log_p, alphas, weight: -log_p.sum() / len(log_p) + weight * (1 - alphas.sum(1)).square().sum(1).mean(),
-]
-RIGHT["5.5"] += [
-    lambda alpha, n: torch.logsumexp(alpha.log().unsqueeze(2) + torch.log_softmax(n, 2), 1).exp(),
-]
-RIGHT["5.6"] += [
-    lambda alpha, n: torch.softmax(torch.einsum("bl,blk->bk", alpha.double(), torch.log_softmax(n.double(), 2)), 1),
-]
+RIGHT["5.4"] += [lambda log_p, x, weight: -log_p.sum() / len(x) + weight * (1 - x.sum(1)).square().sum(1).mean()]
+RIGHT["5.5"] += [lambda alpha, n: torch.logsumexp(alpha.log().unsqueeze(2) + n.log_softmax(2), 1).exp()]
+RIGHT["5.6"] += [lambda alpha, n: torch.einsum("bl,blk->bk", alpha.double(), n.double().log_softmax(2)).softmax(1)]
 
 
 @right("5.7")
 def caption_by_caption(alphas, lengths):
     rows = zip(alphas, lengths, strict=True)
-    return sum((1 - each[:length].sum(0)).square().sum() for each, length in rows) / len(alphas)
+    return sum((1 - maps[:length].sum(0)).square().sum() for maps, length in rows) / len(alphas)
 
 
 @right("6.1")
@@ -226,19 +174,12 @@ def draw_by_walking(alpha, darts):
     return torch.tensor(result)
 
 
-RIGHT["6.2"] += [
-    lambda path, caption: Paths(path.long()[:, None], path[:, None], caption[:, None]).bound,
-    lambda path, caption: torch.softmax(path, 0) @ caption,
-]
-RIGHT["6.3"] += [
-    lambda log_p, reward, b: (log_p * (b - reward.detach())).sum() / len(reward),
-]
-RIGHT["6.4"] += [
-    lambda b, log_p: (log_p.detach() - b, 0.9 * b + 0.1 * log_p.detach().mean()),
-]
-RIGHT["6.5"] += [
-    lambda r: r.double() @ (1 - torch.eye(r.shape[1]).double()) / (r.shape[1] - 1),
-]
+RIGHT["6.2"] += [lambda path, caption: Paths(path.long()[:, None], path[:, None], caption[:, None]).bound]
+RIGHT["6.3"] += [lambda log_p, reward, b: (log_p * (b - reward.detach())).sum() / len(reward)]
+RIGHT["6.4"] += [lambda b, log_p: (log_p.detach() - b, 0.9 * b + 0.1 * log_p.detach().mean())]
+RIGHT["6.5"] += [lambda r: r.double() @ (1 - torch.eye(r.shape[1]).double()) / (r.shape[1] - 1)]
+RIGHT["6.7"] += [lambda r: (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-6)]
+RIGHT["6.8"] += [lambda log_p, reward, b: -reward.mean() - ((reward.detach() - b) * log_p).mean()]
 
 
 @right("6.6")
@@ -258,12 +199,6 @@ def by_categorical(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
     return -(log_p + lambda_r * score + lambda_e * looks.entropy().sum(1)).mean()
 
 
-RIGHT["6.7"] += [
-    lambda r: (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-6),
-]
-RIGHT["6.8"] += [lambda log_p, reward, b: -reward.mean() - ((reward.detach() - b) * log_p).mean()]
-
-
 @right("7.1")
 def likeliest_recursive(table, longest, prefix=()):
     if longest == 0 or END in prefix:
@@ -275,54 +210,45 @@ def likeliest_recursive(table, longest, prefix=()):
 @right("7.2")
 def beam_as_a_table(next_words, width, longest):
     """A table of finished captions beside the living ones."""
-    beams, done = [(0.0, ())], {}
+    beams, done = {(): 0.0}, {}
     for _ in range(longest):
         options = {
-            (*words, word): total + math.log(p) for total, words in beams for word, p in next_words(words).items()
+            (*words, w): total + math.log(p) for words, total in beams.items() for w, p in next_words(words).items()
         }
         best = sorted(options, key=options.__getitem__, reverse=True)[:width]
         done |= {words: options[words] for words in best if words[-1] == END}
-        beams = [(options[words], words) for words in best if words[-1] != END]
+        beams = {words: options[words] for words in best if words[-1] != END}
     return (list(max(done, key=done.__getitem__)), max(done.values())) if done else ([], -math.inf)
 
 
 @right("7.3")
 def nucleus_one_by_one(p, share):
-    left, kept = p.tolist(), torch.zeros(len(p), dtype=torch.bool)
+    kept = torch.zeros(len(p), dtype=torch.bool)
     while p[kept].sum() < share:
-        kept[max(range(len(left)), key=left.__getitem__)] = True
-        left = torch.where(kept, -1.0, p).tolist()
+        kept[torch.where(kept, -1.0, p).argmax()] = True
     return torch.where(kept, p, 0.0) / p[kept].sum()
 
 
 @right("7.4")
 def union_of_references(caption, references, n):
-    most = Counter()
-    for each in references:
-        most |= ngrams(each, n)
+    most = reduce(Counter.__or__, [ngrams(words, n) for words in references])
     return float((ngrams(caption, n) & most).total()) / max(1, len(caption) - n + 1)
 
 
 @right("7.5")
 def exponential_of_the_mean_logarithm(captions, references, N):
-    logs = []
+    precisions = []
     for n in range(1, N + 1):
         totals = [max(0, len(words) - n + 1) for words in captions]
         rows = zip(captions, references, totals, strict=True)
-        hits = sum(union_of_references(words, each, n) * total for words, each, total in rows)
-        if hits == 0:
-            return 0.0
-        logs.append(math.log(hits) - math.log(sum(totals)))
-    return math.exp(sum(logs) / N)
+        precisions.append(sum(union_of_references(words, each, n) * total for words, each, total in rows) / sum(totals))
+    return math.exp(sum(map(math.log, precisions)) / N) if all(precisions) else 0.0
 
 
 @right("7.6")
 def one_set_at_a_time(said, there):
-    named, invented, captions = 0, 0, 0
-    for ours, theirs in zip(said, there, strict=True):
-        wrong = [thing for thing in ours if thing not in theirs]
-        named, invented, captions = named + len(ours), invented + len(wrong), captions + (wrong != [])
-    return 100 * invented / named, 100 * captions / len(said)
+    wrong = [[thing for thing in ours if thing not in theirs] for ours, theirs in zip(said, there, strict=True)]
+    return 100 * sum(map(len, wrong)) / sum(map(len, said)), 100 * sum(map(bool, wrong)) / len(said)
 
 
 @right("7.7")
@@ -355,11 +281,6 @@ def best_and_last_by_waiting(scores, patience):
     return best, len(scores)
 
 
-RIGHT["8.2"] += [
-    lambda sizes: [1 / sum(sizes) * size for size in sizes],
-]
-
-
 @right("8.3")
 def clipped_by_torch(gradients, most):
     weights = [nn.Parameter(torch.zeros_like(each)) for each in gradients]
@@ -374,25 +295,17 @@ def in_one_part(problem, first, second):
     return ex08._steps(*ex08._begin(problem), problem, first + second)
 
 
-RIGHT["8.5"] += [
-    lambda alphas: (1 - alphas.double().sum(1)).square().sum(1),
-    lambda alphas: (1 - alphas.sum(1, dtype=torch.float32)).square().sum(1),
-]
-
-
 @right("9.1")
 def by_distance(alpha, mask, tolerance):
     at = (alpha == alpha.max()).nonzero()[0].tolist()
     y, x = ((at[i] + 0.5) * mask.shape[i] / alpha.shape[i] - 0.5 for i in (0, 1))
-    distances = [((r - y) ** 2 + (c - x) ** 2) ** 0.5 for r, c in mask.nonzero().tolist()]
-    return min(distances, default=torch.inf) <= tolerance
+    return min(math.dist((y, x), pixel) for pixel in mask.nonzero().tolist()) <= tolerance
 
 
-def parts_covered(mask, h, w):
-    return mask.float().unflatten(0, (h, -1)).unflatten(2, (w, -1)).mean((1, 3))
-
-
-RIGHT["9.2"] += [lambda alpha, mask: (alpha.double() * parts_covered(mask, *alpha.shape)).sum()]
+@right("9.2")
+def by_parts_covered(alpha, mask):
+    h, w = alpha.shape
+    return (alpha.double() * mask.float().unflatten(0, (h, -1)).unflatten(2, (w, -1)).mean((1, 3))).sum()
 
 
 @right("9.3")
@@ -401,6 +314,11 @@ def over_by_chunks(mask, h, w):
     return functional.normalize(parts.double(), p=1, dim=0)
 
 
+RIGHT["8.2"] += [lambda sizes: [1 / sum(sizes) * size for size in sizes]]
+RIGHT["8.5"] += [
+    lambda alphas: (1 - alphas.double().sum(1)).square().sum(1),
+    lambda alphas: (1 - alphas.sum(1, dtype=torch.float32)).square().sum(1),
+]
 RIGHT["9.4"] += [lambda: (10, "Square", "own"), lambda: list(reference("9.4")())]
 
 
@@ -432,14 +350,11 @@ def visible_cell_by_cell(places, words):
 def force_map_by_map(alpha, light, moved):
     result = alpha.clone()
     for b, t in (light.sum(2) > 0).nonzero().tolist():
-        for head in moved.nonzero().flatten().tolist():
-            result[b, head, t] = light[b, t]
+        result[b, moved, t] = light[b, t]
     return result
 
 
-RIGHT["10.5"] += [
-    lambda captions, start: torch.tensor([[start, *row[:-1]] for row in captions.tolist()]),
-]
+RIGHT["10.5"] += [lambda captions, start: torch.tensor([[start, *row[:-1]] for row in captions.tolist()])]
 
 
 @right("10.6")
