@@ -73,10 +73,10 @@ def test_the_workbook_has_blanks_cards_checks_folds_and_what_later_cells_use(tex
     assert catch_up.startswith('penalty = carry_on("5.2")')
     assert later.startswith("print(penalty(")
     text = "\n".join(texts["exercises"])
-    assert "def least_penalty(C, L):\n    return C" in text
-    assert 'least_penalty = carry_on("5.1")' not in text  # nobody calls it
-    assert "[notebook 06](../notebooks/06_hard_attention.ipynb)" in text
-    assert "held" not in text
+    for part in ("def least_penalty(C, L):\n    return C", "[notebook 06](../notebooks/06_hard_attention.ipynb)"):
+        assert part in text
+    for absent in ('least_penalty = carry_on("5.1")', "held"):  # nobody calls it; claims are of the edition to read
+        assert absent not in text
     changed = [solved for blank, solved in zip(texts["exercises"], texts["solutions"], strict=True) if blank != solved]
     assert [text.split("(")[0] for text in changed] == ["def penalty", "def least_penalty"]
 

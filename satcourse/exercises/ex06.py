@@ -128,10 +128,6 @@ def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> 
     return result if result is loss else {"the loss": torch.as_tensor(loss).detach(), **result}
 
 
-_PLACES = torch.tensor([[0, 4, 2, 2], [1, 1, 3, 0], [2, 0, 4, 1]])
-_SAMPLE = -numbers(B, C).abs() - 0.1, distribution(B, C, L, seed=1), _PLACES
-
-
 @exercise("6.6", "The whole estimator", difficulty=3, minutes=20, equation="section 4.1, the final learning rule")
 def estimator(
     log_p_word: Tensor,
@@ -153,7 +149,7 @@ def estimator(
 
 estimator.says = "the loss and both of its gradients, against satlib's VariationalBound"
 estimator.cases = lambda: [
-    (*_SAMPLE, -5.0, 1.0, 0.5),
+    (-numbers(B, C).abs() - 0.1, distribution(B, C, L), torch.arange(B * C).view(B, C) % L, -5.0, 1.0, 0.5),
     (-numbers(1, 2, seed=2).abs() - 0.1, distribution(1, 2, 3, seed=3), torch.tensor([[2, 1]]), -1.0, 0.5, 0.0),
 ]
 estimator.observe = _through
