@@ -34,7 +34,7 @@ class Progress(Struct):
     sums: dict[str, float] = {}  # over those batches' captions: nll, penalty, ...
     words: int = 0
     captions: int = 0
-    sampled: int = 0  # captions of batches that have a reward: places or words were sampled
+    sampled: int = 0  # captions of batches in which places or words were sampled
     seconds: float = 0.0
     history: list[dict[str, Any]] = []  # one record per finished epoch
 
@@ -44,12 +44,12 @@ class Progress(Struct):
         return {name: total / counts.get(name, self.captions) for name, total in self.sums.items()}
 
     def so_far(self) -> str:
-        """The epoch's loss or reward up to now, for a progress bar."""
+        """The epoch's loss or reward so far, for a progress bar."""
         means = self.means()
         return f"loss {means['nll']:.3f}/word" if "nll" in means else f"reward {means['reward']:.3f}"
 
     def best(self) -> dict[str, Any] | None:
-        """The record of the epoch whose model is kept: the last that was the best so far."""
+        """The record of the epoch whose model is kept."""
         return next((record for record in reversed(self.history) if record["kept"]), None)
 
 
@@ -147,7 +147,7 @@ def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> to
         optimiser: torch.optim.Optimizer = torch.optim.Adam(groups, fused=True)  # one pass over the weights
     else:
         # Graves (2013), equations 38 to 45: the squared mean gradient is subtracted from the second moment, and momentum
-        # follows. (torch adds eps after the square root; Graves adds it before.)
+        # follows. (torch adds eps after the square root, Graves before.)
         optimiser = torch.optim.RMSprop(groups, alpha=0.95, momentum=0.9, eps=1e-4, centered=True)
     for group in optimiser.param_groups:
         group["base"] = group["lr"]
@@ -171,8 +171,8 @@ def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, T
         _, i, key = name.split(".")
         parameter = parameters[int(i)]
         if value.shape == parameter.shape:
-            # A file's tensors are contiguous, but torch's fused Adam walks weights and moments in memory order: the moments of
-            # a channels-last weight must have its layout.
+            # A file's tensors are contiguous, but fused Adam walks weights and moments in memory order: the moments of a
+            # channels-last weight must have its layout.
             value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
         state[int(i)][key] = value
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
@@ -182,7 +182,7 @@ def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, T
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder, created if needed: a second process would mix its files with those of the first.
 
-    The system releases the lock when its process ends. The lock's file stays: deleting it could let two processes in.
+    The lock ends with its process. Its file stays: deleting it could let two processes in.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:

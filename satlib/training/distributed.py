@@ -35,7 +35,7 @@ PATIENCE = timedelta(hours=2)  # of ranks while the first one evaluates; a proce
 
 @dataclass(frozen=True)
 class Ranks:
-    """The rank of this process and the collective operations, which do nothing in a run of one process."""
+    """The rank of this process and the collective operations, which do nothing in a run of one."""
 
     rank: int = 0
     size: int = 1
@@ -50,7 +50,7 @@ class Ranks:
         if self.size == 1:
             return batch
         images = torch.arange(len(batch.image_ids))
-        spare = self.rank >= len(images)  # then it computes the first image's loss, at weight 0
+        spare = self.rank >= len(images)  # it computes the first image's loss, at weight 0
         own = images[:1] if spare else images[self.rank :: self.size]
         place, caption = (own.unsqueeze(1) == batch.by_caption(images)).nonzero(as_tuple=True)
         return Batch(
@@ -105,7 +105,7 @@ class Ranks:
 
 
 class _LossModule(nn.Module):
-    """A loss as a module that owns what learns, as DistributedDataParallel wants it."""
+    """A loss as a module that owns what learns."""
 
     def __init__(self, loss: Callable[..., Any], learning: nn.Module) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def current() -> Ranks:
 
 @contextmanager
 def launched(device: torch.device) -> Iterator[torch.device]:
-    """Join the other processes of the run within a `with` block; yields the device of this process."""
+    """Join the other processes of the run within a `with` block; yields this process's device."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:  # set by torchrun, like LOCAL_RANK
         yield device
         return
@@ -135,4 +135,4 @@ def launched(device: torch.device) -> Iterator[torch.device]:
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     yield device
     distributed.destroy_process_group()
-    gc.collect()  # what still holds the group, such as a parallel module in a cycle of references
+    gc.collect()  # what still holds the group, such as a parallel module

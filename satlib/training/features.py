@@ -65,11 +65,11 @@ def extract(
     progress: bool = True,
     view: str = "whole",
 ) -> FeatureStore:
-    """Compute the annotation vectors of a caption set, or those missing from an existing store, and open the store.
-
-    A stopped extraction resumes where it stopped, on any number of processes.
-    """
-    ranks, held = distributed.current(), ExitStack()
+    """Compute the annotation vectors of a caption set, or those missing from an existing store, and open the store."""
+    ranks, saved = distributed.current(), time.monotonic()
+    # Channels last is a third to a half faster on a CPU, with the same results up to rounding.
+    encoder = encoder.to(device).to(memory_format=torch.channels_last).eval()
+    pixels = Pixels(data, view, cache_bytes=0)
 
     def begin() -> Manifest:
         held.enter_context(locked(folder))
@@ -82,38 +82,27 @@ def extract(
         (folder / ARRAY).touch()
         return manifest
 
-    with held:
-        manifest = ranks.from_first(begin)
-        _compute(data, encoder.to(device), folder, manifest, batch_size, progress and ranks.first)
-        ranks.any()  # waits for the manifest
-    return FeatureStore(folder)
-
-
-def _compute(
-    data: CaptionSet, encoder: Encoder, folder: Path, manifest: Manifest, batch_size: int, progress: bool
-) -> None:
-    """Write the vectors of the images that the manifest lacks to free rows, and list them once they are on disk."""
-    # Channels last is a third to a half faster on a CPU, with the same results up to rounding.
-    encoder = encoder.to(memory_format=torch.channels_last).eval()
-    pixels, ranks = Pixels(data, manifest.view, cache_bytes=0), distributed.current()
-    first_row = 1 + max((record.row for record in manifest.images.values()), default=-1)
-    missing = [example for example in data.examples if example.image_id not in manifest.images]
-    todo = list(enumerate(missing, first_row))
-    starts = range(batch_size * ranks.rank, len(todo) + batch_size * ranks.rank, batch_size * ranks.size)
-    batches = [todo[start : start + batch_size] for start in starts]  # as many in every process, the last perhaps empty
-
     def read(batch: Sequence[tuple[int, Example]]) -> tuple[dict[str, Record], Tensor]:
         # The files' times first: an image that is replaced before its pixels are read then differs from its record.
         records = {example.image_id: Record(row, *stamp(example)) for row, example in batch}
         return records, pixels.read(list(records)) if records else torch.empty(0)
 
-    bar = progress_bar(total=len(todo), unit="img", desc=f"{data.name} by {encoder.name}", show=progress)
-    saved = time.monotonic()
-    with bar, open(folder / ARRAY, "r+b") as array, torch.inference_mode():
+    with ExitStack() as held, torch.inference_mode():
+        manifest = ranks.from_first(begin)
+        first_row = 1 + max((record.row for record in manifest.images.values()), default=-1)
+        missing = [example for example in data.examples if example.image_id not in manifest.images]
+        todo = list(enumerate(missing, first_row))
+        starts = range(batch_size * ranks.rank, len(todo) + batch_size * ranks.rank, batch_size * ranks.size)
+        batches = [
+            todo[start : start + batch_size] for start in starts
+        ]  # as many in each process, the last may be empty
+        name = f"{data.name} by {encoder.name}"
+        bar = held.enter_context(progress_bar(total=len(todo), unit="img", desc=name, show=progress and ranks.first))
+        array = held.enter_context(open(folder / ARRAY, "r+b"))
         try:
             for records, images in read_ahead(read, batches, threads=4):
                 if records:
-                    vectors = encoder(images.to(encoder.mean.device, non_blocking=True)).to("cpu", torch.float16)
+                    vectors = encoder(images.to(device, non_blocking=True)).to("cpu", torch.float16)
                     for record, row in zip(records.values(), vectors.numpy(), strict=True):
                         array.seek(record.row * row.nbytes)
                         array.write(row.tobytes())
@@ -127,3 +116,5 @@ def _compute(
         finally:
             if ranks.first:
                 manifest.save(folder)
+        ranks.any()  # waits for the manifest
+    return FeatureStore(folder)

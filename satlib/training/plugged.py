@@ -1,8 +1,7 @@
 """A learner's own attention in satlib's decoder: `satlib train scenes-soft --attention mine.py:attend`.
 
-The function is that of exercise 4.3: attend(e, a) takes energies e (B, L) and annotation vectors a (B, L, D) and returns context
-vectors z (B, D) and weights alpha (B, L). The energies remain satlib's and are trained through it. A notebook writes its cell
-into a file with %%writefile.
+The function is that of exercise 4.3: from energies e (B, L) and annotation vectors a (B, L, D) to context vectors z (B, D) and
+weights alpha (B, L). The energies remain satlib's and are trained through it. A notebook writes it into a file by %%writefile.
 """
 
 import runpy
@@ -20,7 +19,7 @@ Attend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class PluggedAttention(SoftAttention):
-    """Soft attention whose weights and context vectors a given function computes from the energies."""
+    """Soft attention whose weights and context vectors a given function computes."""
 
     def __init__(self, energy: AdditiveEnergy, attend: Attend) -> None:
         super().__init__(energy)
@@ -50,7 +49,7 @@ def load(place: str) -> Attend:
 
 
 def plug(captioner: Captioner, attend: Attend, place: str) -> None:
-    """Replace the softmax and weighted mean of a captioner by a function; `place` (FILE:FUNCTION) is saved with the model."""
+    """Replace a captioner's softmax and weighted mean by a function; `place` (FILE:FUNCTION) is saved with the model."""
     attention = captioner.decoder.attention
     if not isinstance(attention, SoftAttention):
         raise SatlibError(

@@ -1,7 +1,7 @@
 """How a run begins: with the size of its annotation vectors measured, or with the weights of a trained model.
 
-Encoders differ in the size of their vectors: the root mean square of VGG-19's values on Flickr8k is 6.4. Values that large saturate
-the gates of an untrained LSTM; `encoder.scale` brings them to about 1.
+The root mean square of VGG-19's values on Flickr8k is 6.4. Values that large saturate the gates of an untrained LSTM;
+`encoder.scale` brings them to about 1.
 
 A trained model's weights serve hard attention from soft, or your own captions from a model of others: words that both vocabularies
 have keep their weights, the others start fresh. The sizes of the decoder and the encoder are the model's.
@@ -43,8 +43,8 @@ def with_scale(chosen: Recipe, encoder: Encoder, reader: Reader, image_ids: Sequ
 def root_mean_square(encoder: Encoder, reader: Reader, image_ids: Sequence[str]) -> float:
     """The root mean square of the annotation vectors' values, of the first `IMAGES` images."""
     squares, count = 0.0, 0
-    for start in range(0, min(IMAGES, len(image_ids)), 8):
-        batch = reader.read(image_ids[start : min(start + 8, IMAGES)])
+    for start in range(0, len(image_ids[:IMAGES]), 8):
+        batch = reader.read(image_ids[start : start + 8])
         a = encoder(batch.to(encoder.mean.device)) if batch.dim() == 4 else batch
         squares, count = squares + a.double().square().sum().item(), count + a.numel()
     return math.sqrt(squares / count)
@@ -74,9 +74,9 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
 
 def start_from(path: Path, state: RunState) -> None:
     """Begin with the weights of a trained model; soft and hard attention have the same ones."""
-    encoder, vocabulary, device = state.captioner.encoder, state.captioner.vocabulary, state.captioner.device
+    encoder, vocabulary = state.captioner.encoder, state.captioner.vocabulary
     frozen = not state.captioner.recipe.encoder.train
-    trained = Captioner.load(path, device, encoder if frozen else None)
+    trained = Captioner.load(path, state.captioner.device, encoder if frozen else None)
     if frozen and trained.encoder.weights_hash != encoder.weights_hash:
         raise SatlibError(f"{path} was trained on other annotation vectors than those of {encoder.name}")
     for fresh in (state.captioner, state.averaged):

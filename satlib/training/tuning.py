@@ -42,7 +42,7 @@ def default_space(chosen: Recipe) -> list[str]:
 
 
 def distribution(text: str, chosen: Recipe) -> "tuple[str, optuna.distributions.BaseDistribution]":
-    """An option and its values, from "section.key=low..high" or "section.key=a,b,c"; of wide ranges, on a logarithmic scale."""
+    """An option and its values, from "section.key=low..high" or "section.key=a,b,c"; a wide range is logarithmic."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     name, _, values = text.partition("=")
@@ -69,12 +69,7 @@ def tune(
     device: str | torch.device = "cpu",
     progress: bool = True,
 ) -> list[dict[str, Any]]:
-    """Search a space (as for `distribution`) until the folder holds `trials` trials: -> them, as in `history.json`.
-
-    Raises:
-        Interrupted: by Ctrl-C or SIGTERM; the same call resumes the search.
-        SatlibError: Optuna is not installed, or the folder holds a search over another recipe or space.
-    """
+    """Search a space (see `distribution`) until the folder holds `trials` trials: -> them, as in `history.json`."""
     try:
         import optuna
         from optuna.storages.journal import JournalFileBackend, JournalStorage
@@ -99,7 +94,7 @@ def tune(
         study.enqueue_trial(killed.params)
 
     def run(trial: optuna.Trial) -> float:
-        """Train to the end or until the trial is pruned: -> the best dev score."""
+        """-> the best dev score."""
         varied, best = _varied(chosen, trial.params), -math.inf
 
         def report(record: Mapping[str, Any]) -> None:
@@ -127,7 +122,7 @@ def tune(
 
 
 def _varied(chosen: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with other values of some options, by "section.key"."""
+    """The recipe with some other values, by "section.key"."""
     return recipe.from_dict(recipe.changed(chosen.to_dict(), [f"{name}={json.dumps(values[name])}" for name in values]))
 
 

@@ -1,4 +1,4 @@
-"""What is judged on dev: an epoch, by generated captions and the likelihood of the true ones; and how captions are generated best."""
+"""What is judged on dev: an epoch, by generated captions and the likelihood of the true ones; and beam widths."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def dev_score(record: Mapping[str, Any], select: str) -> float:
 
 
 def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[str, Any]:
-    """An epoch's line of the log: training means, and figures on dev of the averaged weights, all of them finite."""
+    """An epoch's line of the log: training means, and figures of the averaged weights on dev, all of them finite."""
     p, captioner = state.progress, state.averaged
     generated = generate(captioner, reader, data.dev, beam=1, progress=False)
     record = {
@@ -56,11 +56,12 @@ def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[st
 
 def describe(record: Mapping[str, Any], recipe: Recipe) -> str:
     """An epoch's record in a line, and a warning where the attention map does not depend on the word."""
-    trained, rewarded = f"{record.get('train_nll', 0):.3f}", ""
     if "dev_reward" in record:
-        trained, rewarded = f"reward {record['train_reward']:.3f}", f"dev reward {record['dev_reward']:.3f}, "
+        trained = f"reward {record['train_reward']:.3f}, dev reward {record['dev_reward']:.3f}"
+    else:
+        trained = f"{record['train_nll']:.3f}"
     line = (
-        f"epoch {record['epoch']}: train {trained}, {rewarded}dev {record['dev_nll']:.3f} nats per word, "
+        f"epoch {record['epoch']}: train {trained}, dev {record['dev_nll']:.3f} nats per word, "
         f"dev BLEU-4 {record['dev_bleu4']:.1f} (greedy), {record['seconds']:.0f} s"
     )
     if recipe.decoder.attention == "none" or record.get("train_movement", 1.0) >= STILL:
@@ -116,14 +117,11 @@ def choose_decoding(
     beams: Sequence[int] = (1, 2, 3, 4, 5),
     normalisations: Sequence[float] = NORMALISATIONS,
 ) -> dict[tuple[int, float], float]:
-    """The dev CIDEr of each beam width and length normalisation, the best first; of equal ones, the smaller values.
-
-    Greedy decoding, a beam of 1, ranks no hypotheses: it is tried once, without length normalisation.
-    """
+    """The dev CIDEr of each beam width and length normalisation, the best first; of equal ones, the smaller values."""
     examples, scores = images_of(data, "dev"), {}
     references = {example.image_id: example.references for example in examples}
     for beam in beams:
-        for exponent in normalisations if beam > 1 else (0.0,):
+        for exponent in normalisations if beam > 1 else (0.0,):  # a beam of 1 ranks no hypotheses
             captions = generate(captioner, reader, examples, beam, exponent, progress=False)
             texts = {image_id: caption.text for image_id, caption in captions.items()}
             columns, _ = metrics.measure(texts, references, meteor=False)
