@@ -11,26 +11,22 @@ CLOCK = ("seconds", "tokens_per_second")
 
 def differences(one, other):
     """Names of tensors, of entries and of files that differ; empty if all bits agree. Timings are not compared."""
-    names, others = ({path.name for path in run.iterdir()} for run in (one, other))
-    differing = [f"{name} is in one of them only" for name in sorted(names ^ others)]
-    for name in sorted({CHECKPOINT, MODEL} & names & others):
-        (header, tensors), (other_header, other_tensors) = (read_safetensors(run / name) for run in (one, other))
-        keys = sorted(tensors.keys() | other_tensors.keys())
-        differing += [f"{name}: {key}" for key in keys if bits(tensors.get(key)) != bits(other_tensors.get(key))]
-        entries, other_entries = without_clock(header), without_clock(other_header)
-        keys = sorted(entries.keys() | other_entries.keys())
-        differing += [f"{name}: {key} of its header" for key in keys if entries.get(key) != other_entries.get(key)]
-    if LOG in names & others:
-        logs = [[json.loads(line) for line in (run / LOG).read_text().splitlines()] for run in (one, other)]
-        differing += [LOG] if without_clock(logs[0]) != without_clock(logs[1]) else []
-    for name in sorted({"recipe.toml", "vocabulary.json"} & names & others):
-        differing += [name] if (one / name).read_bytes() != (other / name).read_bytes() else []
-    return differing
+    here, there = contents(one), contents(other)
+    return sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
 
 
-def bits(tensor):
-    """What two equal tensors share; 0.0 and -0.0, which compare as equal, differ."""
-    return tensor if tensor is None else (tensor.dtype, tensor.shape, tensor.numpy().tobytes())
+def contents(run):
+    """What a run's folder holds, by name; tensors as bytes, because 0.0 and -0.0 compare as equal."""
+    found = {path.name: path.read_bytes() for path in run.iterdir() if path.suffix in (".toml", ".json")}
+    found |= {path.name: True for path in run.iterdir() if path.name not in found}
+    found[LOG] = without_clock([json.loads(line) for line in (run / LOG).read_text().splitlines()])
+    for file in (CHECKPOINT, MODEL):
+        header, tensors = read_safetensors(run / file)
+        found |= {f"{file}: {key} of its header": without_clock(value) for key, value in header.items()}
+        found |= {
+            f"{file}: {key}": (value.dtype, value.shape, value.numpy().tobytes()) for key, value in tensors.items()
+        }
+    return found
 
 
 def without_clock(value):

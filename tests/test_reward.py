@@ -12,7 +12,7 @@ from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from satlib.beyond import rewards
-from satlib.beyond.rewards import advantages, log_policy, reward_loss, within_caption
+from satlib.beyond.rewards import advantages, log_policy, reward_loss
 from satlib.data.datasets import Example
 from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
@@ -68,15 +68,6 @@ class TestConsensus:
         bleu4 = sentence_bleu(lines, ids, smoothing_function=SmoothingFunction().method2)
         assert judge("1", ids) == pytest.approx(0.5 * judge._cider.score("1", ids) + 2 * 3 / 4 + 3 * bleu4)
         assert judge._cider.score("1", ids) > 0
-
-    def test_of_a_rollout_stops_at_each_end(self):
-        judge, vocabulary = consensus([["a dog runs"], ["a cat sits"]])
-        short, long = vocabulary.encode("a dog"), vocabulary.encode("a cat sits")
-        words, filler = torch.tensor([[*short, END, END], [*long, END]]), torch.zeros(2, 4)
-        rolled = Rollout(words, filler, filler, filler, filler, None)
-        assert within_caption(rolled).tolist() == [[True, True, True, False], [True] * 4]
-        expected = [judge("0", [*short, END]), judge("1", [*long, END])]
-        assert judge.of_rollout(["0", "1"], rolled).tolist() == pytest.approx(expected)
 
     def test_a_reward_without_weights_is_refused(self):
         with pytest.raises(SatlibError, match="weights of the reward"):

@@ -166,14 +166,6 @@ class TestDrop:
         assert torch.equal(kept, a[:, places.long()])
         assert torch.equal(dropped, places.long())
 
-    def test_every_place_is_left_out_as_often(self):
-        """Of 4,000 draws with 3 of 12 left out, each place misses 1,000 on average; 5 standard deviations are 137."""
-        a, counts = torch.arange(12.0).view(1, 12, 1), torch.zeros(12)
-        torch.manual_seed(0)
-        for _ in range(4000):
-            counts[drop_annotations(a, TrainingConfig(drop_places=0.25))[0].flatten().long()] += 1
-        assert (counts - 3000).abs().max() < 137
-
     def test_a_dimension_is_dropped_in_all_places_of_a_caption(self):
         torch.manual_seed(0)
         a, _ = drop_annotations(torch.ones(200, 6, 50), TrainingConfig(drop_dimensions=0.2))
