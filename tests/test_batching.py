@@ -55,34 +55,23 @@ def test_pairs_of_usable_captions():
     assert found == [Pair("1.jpg", (2, 3, END)), Pair("1.jpg", (2, END)), Pair("1.jpg", (2, 1, END))]
 
 
-@given(st.integers(1, 50), st.integers(1, 12), st.integers(0, 5), st.integers(0, 3))
-@settings(max_examples=30)
-def test_every_image_exactly_once_and_no_captions(images, batch_size, seed, epoch):
-    names = [f"{i}.jpg" for i in range(images)]
-    batches = ImageBatches(names, batch_size, seed)
-    drawn = batches.epoch(epoch)
-    assert sorted(image_id for batch in drawn for image_id in batch.image_ids) == sorted(names)
-    full, rest = divmod(images, batch_size)
-    assert [len(batch.image_ids) for batch in drawn] == [batch_size] * full + [rest] * (rest > 0)
-    assert len(batches) == len(drawn)
-    for batch in drawn:
-        assert batch.captions.shape == (len(batch.image_ids), 0)
-        assert batch.captions.dtype == torch.long
-
-
 @given(some_pairs, st.integers(1, 12), st.integers(0, 3))
 @settings(max_examples=30)
-def test_every_image_exactly_once_with_all_its_captions(all_pairs, batch_size, epoch):
+def test_every_image_exactly_once_with_all_its_captions_or_none(all_pairs, batch_size, epoch):
     """Three captions an image, but for the last; one image has none and is left out."""
     all_pairs = [Pair(f"{i // 3}.jpg", pair.caption) for i, pair in enumerate(all_pairs)]
     names = [*dict.fromkeys(pair.image_id for pair in all_pairs), "without.jpg"]
-    drawn = ImageBatches(names, batch_size, 0, all_pairs).epoch(epoch)
-    assert sorted(name for batch in drawn for name in batch.image_ids) == sorted(names[:-1])
-    seen = Counter()
-    for batch in drawn:
-        assert len(batch.image_ids) <= batch_size
-        for name, ids in zip(batch.images, batch.captions.tolist(), strict=True):
-            words = ids[: ids.index(END) + 1]
-            assert ids[len(words) :] == [PAD] * (len(ids) - len(words))
-            seen[Pair(name, tuple(words))] += 1
-    assert seen == Counter(all_pairs)
+    for captions, expected in ((all_pairs, names[:-1]), (None, names)):
+        batches = ImageBatches(names, batch_size, 0, captions)
+        drawn = batches.epoch(epoch)
+        assert sorted(name for batch in drawn for name in batch.image_ids) == sorted(expected)
+        assert len(batches) == len(drawn)
+        assert all(len(batch.image_ids) == batch_size for batch in drawn[:-1])
+        seen = Counter()
+        for batch in drawn:
+            assert captions or batch.captions.shape == (len(batch.image_ids), 0)
+            for name, ids in zip(batch.images if captions else (), batch.captions.tolist(), strict=bool(captions)):
+                words = ids[: ids.index(END) + 1]
+                assert ids[len(words) :] == [PAD] * (len(ids) - len(words))
+                seen[Pair(name, tuple(words))] += 1
+        assert seen == Counter(captions or ())

@@ -41,7 +41,6 @@ def photographs(tmp_path):
 
 
 def counting(monkeypatch):
-    """The ids of the images that are read from now on."""
     read, seen = Pixels.read, []
     monkeypatch.setattr(Pixels, "read", lambda self, ids: seen.extend(ids) or read(self, ids))
     return seen

@@ -80,8 +80,10 @@ class TestStarting:
         assert again.encoder.weights_hash == ours.encoder.weights_hash
         frozen = starting.fitted(recipe.load("own-folder"), file).encoder
         assert (frozen.name, frozen.train) == (f"model:{file}", False)
-        learning = starting.fitted(recipe.load("own-folder", ["encoder.train=true"]), file).encoder
-        assert (learning.name, learning.train) == ("small", True)
+        chosen = ["encoder.train=true", "decoder.hidden=64"]
+        learning = starting.fitted(recipe.load("own-folder", chosen), file, chosen)
+        assert (learning.encoder.name, learning.encoder.train) == ("small", True)
+        assert learning.decoder.hidden == 64  # what is set is left alone
 
     def test_a_trained_model_does_not_know_the_vectors_of_an_encoder_before_its_training(self, own, tmp_path):
         other = Captioner.load(MODEL)
@@ -92,13 +94,6 @@ class TestStarting:
             SatlibError, match="was trained on other annotation vectors than those of model:scenes-soft"
         ):
             train(own, tmp_path / "run", tmp_path / "other.safetensors")
-
-    def test_what_is_set_is_left_alone(self):
-        chosen, model = recipe.load("own-folder", ["decoder.hidden=64"]), shipped.model("flickr8k-lite0-soft")
-        fitted = starting.fitted(chosen, model, ["decoder.hidden=64"])
-        assert fitted.decoder.hidden == 64
-        assert fitted.encoder.scale == Captioner.load(model).recipe.encoder.scale
-        assert fitted.data == chosen.data
 
 
 def test_another_data_set_is_evaluated(own, tmp_path, monkeypatch, capsys):

