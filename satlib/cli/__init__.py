@@ -569,7 +569,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a command as Ctrl-C does
     try:
-        return COMMANDS[options.command][0](options) or 0
+        status = COMMANDS[options.command][0](options) or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader has enough: satlib table | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except Interrupted as error:
         if os.environ.get("RANK", "0") == "0":  # torchrun's processes stop together; the first one reports it
             print(f"satlib: {error}", file=sys.stderr)
