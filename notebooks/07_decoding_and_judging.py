@@ -876,7 +876,7 @@ reveal("scenes-soft for its own", my_guess_own, partial["scenes-soft"])
 
 # %% [markdown]
 # ## References, scored like captions
-# <!-- index: claim: whether human captions are a ceiling for BLEU depends on the data | references against references, on scenes and on Flickr8k, beside the model | satlib.evaluation.metrics.bleu | tests/test_metrics.py::test_bleu_equals_nltk_and_pycocoevalcap -->
+# <!-- index: claim: whether human captions are a ceiling for BLEU depends on the data | references against references, on scenes and on Flickr8k, beside the model | satlib.evaluation.metrics.bleu | tests/test_metrics.py::test_bleu_and_cider_equal_pycocoevalcap -->
 #
 # How good is a good score? Score each reference against the other four, and the model against the same four. The references,
 # all of them true, have a BLEU-4 of 54. **What does the model have?**

@@ -24,8 +24,8 @@ from satlib.evaluation import overlay
 from satlib.model.captioner import Captioner
 from satlib.page import live
 
-for needed in ("onnxscript", "skimage"):
-    pytest.importorskip(needed, reason=f"the page needs {needed}")
+skimage = pytest.importorskip("skimage")
+pytest.importorskip("onnxscript")
 if shutil.which("npm") is None:
     pytest.skip("no npm on the PATH (apt install npm)", allow_module_level=True)
 
@@ -125,16 +125,13 @@ def upload(page, content, name="photo.png"):
 
 
 def crops(count, seed=0):
-    """Parts of scikit-image's photographs, of any shape from 40 to 600 pixels a side."""
-    from skimage import data
-
-    wholes = [Image.fromarray(photo()).convert("RGB") for photo in (data.astronaut, data.coffee, data.chelsea)]
+    """Parts of one of scikit-image's photographs, of any shape from 40 to 600 pixels a side."""
+    photo = Image.fromarray(skimage.data.coffee())
     random = np.random.default_rng(seed)
-    for number in range(count):
-        whole = wholes[number % len(wholes)]
-        width, height = (int(random.integers(40, side + 1)) for side in whole.size)
-        left, top = int(random.integers(0, whole.width - width + 1)), int(random.integers(0, whole.height - height + 1))
-        yield whole.crop((left, top, left + width, top + height))
+    for _ in range(count):
+        width, height = (int(random.integers(40, side + 1)) for side in photo.size)
+        left, top = int(random.integers(photo.width - width + 1)), int(random.integers(photo.height - height + 1))
+        yield photo.crop((left, top, left + width, top + height))
 
 
 def pixels_differ(page, photo, view, kind="PNG", **options):
@@ -153,9 +150,8 @@ def test_pictures_have_the_pixels_of_pillow(page):
     transparent, exif = photo.copy(), Image.Exif()
     transparent.putalpha(Image.fromarray(np.tile(np.linspace(0, 255, 300).astype(np.uint8), (200, 1))))
     exif[0x0112] = 6  # the camera was turned by a quarter
-    for kind, options in (("PNG", {}), ("JPEG", {"quality": 85})):
-        for number, crop in enumerate(crops(8, seed=len(kind))):
-            assert pixels_differ(page, crop, ("whole", "crop")[number % 2], kind, **options) <= 1
+    for number, crop in enumerate(crops(12)):
+        assert pixels_differ(page, crop, ("whole", "crop")[number % 2], ("PNG", "JPEG")[number % 3 % 2]) <= 1
     for size in [(224, 224), (1, 1), (3, 2000), (2000, 3), (224, 90), (500, 224), (256, 256)]:
         noise = Image.fromarray(random.integers(0, 256, (size[1], size[0], 3), np.uint8))
         # Before version 13, Pillow begins with the width whatever the shape.
@@ -164,7 +160,7 @@ def test_pictures_have_the_pixels_of_pillow(page):
             assert pixels_differ(page, noise, view) <= limit, (size, view)
     for odd, kind, options in (
         (transparent, "PNG", {}),
-        (photo, "JPEG", {"exif": exif, "quality": 90}),
+        (photo, "JPEG", {"exif": exif}),
         (photo.convert("L"), "PNG", {}),
         (photo.quantize(64), "PNG", {}),
         (photo, "WEBP", {"lossless": True}),
@@ -215,8 +211,7 @@ def first_named(caption, scene):
 
 
 def test_the_brush_moves_the_sentence_to_the_other_object(page):
-    """The visitor chooses the first word and paints on the object that was not named first: the sentence then begins
-    with that: more of its first phrase's words are true of it (`scenes.mentions`)."""
+    """The visitor chooses the first word and paints on the object that was not named first: the sentence begins with that."""
     named = tried = 0
     for number in range(6):
         page.evaluate(f"Math.random = () => {(number + 0.5) / 12}")  # which scene is drawn

@@ -5,7 +5,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from matplotlib import colors
 from PIL import Image
 
 from satlib.evaluation import overlay, plots
@@ -133,23 +132,6 @@ def test_a_notebook_shows_a_strip_in_all_its_colours_on_its_own_ground(monkeypat
     assert len(image.getcolors(10**6)) > 10_000
     assert image.width == int(3 * 1.6 * 144)  # two pixels per point
     assert np.abs(np.subtract(image.getpixel((image.width // 2, image.height - 2)), (0x24, 0x26, 0x2B))).max() < 6
-
-
-def test_on_a_page_figures_are_white_cards_with_dark_ink():
-    def luminance(colour):  # WCAG 2.2, relative luminance
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colors.to_rgb(colour)]
-        return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-    def contrast(colour):
-        return 1.05 / (luminance(colour) + 0.05)
-
-    with plt.style.context("satcourse.page"):
-        assert colors.to_rgba(plt.rcParams["savefig.facecolor"]) == (1, 1, 1, 1)
-        inks = [plt.rcParams[key] for key in ("text.color", "axes.labelcolor", "xtick.labelcolor")]
-        lines = plt.rcParams["axes.prop_cycle"].by_key()["color"]
-    assert min(map(contrast, inks)) > 12
-    assert contrast(plots.INK) > 4.5
-    assert min(map(contrast, lines)) > 2
 
 
 def test_curves_show_the_log_and_both_choices():
