@@ -64,7 +64,7 @@ def test_flickr8k(flickr8k):
 
 
 def test_bad_flickr8k(flickr8k, tmp_path):
-    refused("flickr8k", tmp_path / "nowhere", "missing", "nowhere", "satlib data fetch flickr8k")
+    refused("flickr8k", tmp_path / "nowhere", "nowhere", "is missing", "satlib data fetch flickr8k")
     for image_id in ("b.jpg", "d.jpg"):
         (flickr8k / "flickr8k" / "Flicker8k_Dataset" / image_id).unlink()
     refused("flickr8k", flickr8k, "2 images (b.jpg, d.jpg)", "missing from", "satlib data check")
@@ -120,13 +120,11 @@ def test_coco_in_karpathys_split(tmp_path, paths):
     }
 
 
-def test_flickr30k_and_photographs_in_the_data_root(tmp_path):
-    refused("flickr30k", tmp_path, "missing", "dataset_flickr30k.json", "satlib data fetch flickr30k")
-    for place in ("flickr30k", "splits"):
-        karpathy(tmp_path / place / "dataset_flickr30k.json", [("", "1.jpg", "test", ["A dog ."])])
+def test_flickr30k(tmp_path):
+    refused("flickr30k", tmp_path, "is missing", "satlib data fetch flickr30k")
+    karpathy(tmp_path / "flickr30k" / "dataset_flickr30k.json", [("", "1.jpg", "test", ["A dog ."])])
     photo(tmp_path / "flickr30k" / "flickr30k-images" / "1.jpg")
     assert read("flickr30k", tmp_path) == {"1.jpg": ("test", ("A dog .",))}
-    assert read(tmp_path / "splits" / "dataset_flickr30k.json", tmp_path) == read("flickr30k", tmp_path)
 
 
 def test_bad_karpathy_files(tmp_path):
@@ -221,12 +219,10 @@ def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
         ('image,caption\na.jpg,"A dog\n', ["line", "quotation marks"]),
         ("image,caption,split\na.jpg,A dog,train\na.jpg,A dog,test\n", ["line 3", "train", "test"]),
         ("image,caption\na.jpg,Ein Kätzchen\n", ["captions.csv", "not UTF-8", "line 2"]),
-        (None, ["has no captions.csv"]),
     ],
 )
 def test_bad_folders(tmp_path, rows, words):
-    if rows is not None:
-        write(tmp_path / "captions.csv", rows, encoding="latin-1")
+    write(tmp_path / "captions.csv", rows, encoding="latin-1")
     refused(tmp_path, tmp_path, *words)
 
 

@@ -47,8 +47,9 @@ class CaptionSet:
 
     def shortened(self, train_images: int) -> "CaptionSet":
         """The set with only this many training images, from the first; 0 means all."""
-        unused = set(self.split("train")[train_images:] if train_images else ())
-        return replace(self, examples=tuple(e for e in self.examples if e not in unused)) if unused else self
+        if not train_images:
+            return self
+        return replace(self, examples=self.split("train")[:train_images] + self.split("dev") + self.split("test"))
 
     def vocabulary(self, size: int, min_count: int) -> Vocabulary:
         """The vocabulary of the training captions (`Vocabulary.from_captions`)."""

@@ -8,8 +8,6 @@ from satlib.data.caption_set import CaptionSet, Example  # noqa: F401 - what goe
 from satlib.errors import SatlibError
 
 NAMES = ("flickr8k", "flickr30k", "coco", "scenes")
-# An imagefolder or parquet files: in a folder, or in its folders data, train, validation and test.
-_HUGGING_FACE = ("metadata.*", "*/metadata.*", "*.parquet", "*/*.parquet")
 YOUR_FOLDER = "FOLDER"  # stands in the recipe own-folder for what only its user knows
 
 
@@ -30,24 +28,22 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
 
 
 def _load(name: str, root: Path, require_images: bool) -> CaptionSet:
-    if name == "flickr8k":
-        return flickr8k.load(root / name, require_images)
-    if name in ("flickr30k", "coco"):
-        return karpathy.load(root / name / f"dataset_{name}.json", root, require_images)
     if name.startswith(hub.ON_THE_HUB):
         return hub.load(name)
-    for path in (Path(name).expanduser(), root / name):
-        if path.suffix == ".json" and path.is_file():
-            return karpathy.load(path, root, require_images)
-        if path.is_dir():
-            if (path / "Flickr8k_text").is_dir():
-                return flickr8k.load(path, require_images)
-            for file in path.glob("dataset_*.json"):
-                return karpathy.load(file, root, require_images)
-            tables = any((path / table).is_file() for table in folder.TABLES)
-            if not tables and any(next(path.glob(pattern), None) for pattern in _HUGGING_FACE):
-                return hub.load(str(path))
-            return folder.load(path, require_images)
+    for place in [root / name] if name in NAMES else [Path(name).expanduser(), root / name]:
+        if place.suffix == ".json" and place.is_file():
+            return karpathy.load(place, require_images)
+        if (place / "Flickr8k_text").is_dir():
+            return flickr8k.load(place, require_images)
+        for file in place.glob("dataset_*.json"):
+            return karpathy.load(file, require_images)
+        for file in (place / table for table in folder.TABLES):
+            if file.is_file():
+                return folder.load(file, require_images)
+        if place.is_dir() and name not in NAMES:
+            return hub.load(str(place))
+    if name in NAMES:
+        raise SatlibError(f"{root / name} is missing; run satlib data fetch {name}, or see data/README.md")
     if name == YOUR_FOLDER:
         raise SatlibError("the recipe does not say where your photographs are; add --set data.name=PATH")
     raise SatlibError(f"{name!r} is neither a data set ({', '.join(NAMES)}) nor a folder, here or in {root}")

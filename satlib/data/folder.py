@@ -42,15 +42,10 @@ def save(data: CaptionSet, folder: Path) -> None:
         csv.writer(file, lineterminator="\n").writerows([("image", "caption", "split"), *rows])
 
 
-def load(folder: Path, require_images: bool = True) -> CaptionSet:
-    """The caption set in a folder, named after it."""
-    name = next((name for name in TABLES if (folder / name).is_file()), None)
-    if name is None:
-        raise SatlibError(
-            f"{folder} has no captions.csv with the columns image,caption; docs/data.md names what else is read"
-        )
-    rows = list(_read(folder / name))
-    paths = {row.image: folder / TABLES[name] / row.image for row in rows}
+def load(table: Path, require_images: bool = True) -> CaptionSet:
+    """The caption set of a table, named after its folder."""
+    rows, folder = list(_read(table)), table.parent
+    paths = {row.image: folder / TABLES[table.name] / row.image for row in rows}
     return assemble(folder.resolve().name, examples_of(rows, paths), folder, require_images)
 
 

@@ -28,7 +28,9 @@ def load(place: str) -> CaptionSet:
     try:
         import datasets
     except ImportError as error:
-        raise SatlibError(f"{place} needs Hugging Face's datasets; run: pip install 'satlib[hub]'") from error
+        raise SatlibError(
+            f"{place} has no captions.csv; to read it with Hugging Face's datasets, pip install 'satlib[hub]'"
+        ) from error
     name = place.removeprefix(ON_THE_HUB)
     try:
         tables = datasets.load_dataset(name)

@@ -11,10 +11,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from satlib.data.caption_set import MAX_REFERENCES, CaptionSet, Example, assemble, clean, split_name
-from satlib.errors import SatlibError
 from satlib.files.reading import Name, read_json
 
-# Folders of the photographs, relative to the JSON file's folder or to the data set's folder under the data root.
+# Folders of the photographs, relative to the JSON file's.
 FOLDERS = ("", "images", "Flicker8k_Dataset", "flickr30k-images", "flickr30k_images")
 
 
@@ -37,24 +36,18 @@ class _File(Struct):
     images: list[_Image]
 
 
-def load(path: Path, root: Path, require_images: bool = True) -> CaptionSet:
-    """The caption set of one of the JSON files, with images beside it or in the data set's folder under the data root.
+def load(path: Path, require_images: bool = True) -> CaptionSet:
+    """The caption set of one of the JSON files, with its images beside it.
 
     Image ids are file names; COCO's begin with their folder: "train2014/COCO_train2014_000000000009.jpg".
     """
-    name = path.stem.removeprefix("dataset_")
-    if not path.is_file():
-        raise SatlibError(
-            f"missing: {path}; run satlib data fetch {name} (data/README.md says which file belongs where)"
-        )
     listed = read_json(path, _File, "one of Karpathy's dataset files", "download it again").images
     first = listed[0].name if listed else ""
-    candidates = [base / folder for base in (path.parent, root / name) for folder in FOLDERS]
-    photos = next((folder for folder in candidates if (folder / first).is_file()), path.parent)
+    photos = next((path.parent / folder for folder in FOLDERS if (path.parent / folder / first).is_file()), path.parent)
     renamed = {} if (photos / first).is_file() else {file.name: file for file in photos.glob("*2017/*.jpg")}
     examples = []
     for image in listed:
         captions = clean(sentence.raw for sentence in image.sentences)[:MAX_REFERENCES]
         file = renamed.get(image.filename.rpartition("_")[2], photos / image.name)
         examples.append(Example(image.name, split_name(image.split, f"{path}, {image.name}"), tuple(captions), file))
-    return assemble(name, examples, photos, require_images)
+    return assemble(path.stem.removeprefix("dataset_"), examples, photos, require_images)
