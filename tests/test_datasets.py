@@ -72,7 +72,7 @@ def test_bad_flickr8k(flickr8k, tmp_path):
     texts = flickr8k / "flickr8k" / "Flickr8k_text"
     write(texts / "Flickr_8k.devImages.txt", "silent.jpg")
     refused("flickr8k", flickr8k, "1 images (silent.jpg)", "without captions")
-    write(texts / "Flickr8k.token.txt", "a.jpg#0\tA dog .\na.jpg\tno number")
+    write(texts / "Flickr8k.token.txt", "a.jpg#0\tA dog .\na.jpg without a tab")
     refused("flickr8k", flickr8k, "Flickr8k.token.txt, line 2", "expected IMAGE.jpg#NUMBER")
 
 

@@ -77,7 +77,7 @@ def split_name(name: str, where: str) -> str:
 
 
 def assemble(name: str, examples: Iterable[Example], home: Path, require_images: bool) -> CaptionSet:
-    """The caption set of examples whose images lie in the folder `home`; those without captions or without a file are refused."""
+    """The caption set of images in the folder `home`; those without captions or without a file are refused."""
     ordered = tuple(sorted(examples, key=lambda example: SPLITS.index(example.split)))
     if not ordered:
         raise SatlibError(f"{name} has no images with captions; data/README.md describes the expected layout")

@@ -15,7 +15,7 @@ from satlib.files.progress import progress_bar
 
 
 def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
-    """Print what a caption set has and lacks -> whether every image can be read and there are some in train and dev."""
+    """Print what a caption set has; is every image readable, and are there some in train and dev?"""
     data = load(name, root, require_images=False)
 
     def problem_of(example: Example) -> str:

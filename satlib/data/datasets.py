@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from satlib.data import flickr8k, folder, hub, karpathy, scenes
+from satlib.data import folder, hub, published, scenes
 from satlib.data.caption_set import CaptionSet, Example  # noqa: F401 - what goes with `load`
 from satlib.errors import SatlibError
 
@@ -32,11 +32,11 @@ def _load(name: str, root: Path, require_images: bool) -> CaptionSet:
         return hub.load(name)
     for place in [root / name] if name in NAMES else [Path(name).expanduser(), root / name]:
         if place.suffix == ".json" and place.is_file():
-            return karpathy.load(place, require_images)
+            return published.load_karpathy(place, require_images)
         if (place / "Flickr8k_text").is_dir():
-            return flickr8k.load(place, require_images)
+            return published.load_flickr8k(place, require_images)
         for file in place.glob("dataset_*.json"):
-            return karpathy.load(file, require_images)
+            return published.load_karpathy(file, require_images)
         for file in (place / table for table in folder.TABLES):
             if file.is_file():
                 return folder.load(file, require_images)

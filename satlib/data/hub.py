@@ -38,10 +38,9 @@ def load(place: str) -> CaptionSet:
         raise SatlibError(f"cannot read {place}: {' '.join(str(error).split())[:200]}") from error
     rows, stored = [], {}
     for split, table in tables.items():
-        columns = [column for column, kind in table.features.items() if "bytes" in str(kind) or "Image" in str(kind)]
-        if not columns:
+        column = next((name for name, kind in table.features.items() if isinstance(kind, datasets.Image)), None)
+        if column is None:
             raise SatlibError(f"{place} has no column of images; it has {', '.join(table.features)}")
-        column = "image" if "image" in columns else columns[0]
         table = table.cast_column(column, datasets.Image(decode=False))
         for index, row in enumerate(table):
             where = f"{place}, {split}, row {index + 1}"
@@ -63,7 +62,7 @@ def _bytes(content: dict[str, Any]) -> bytes:
 
 
 def _captions(row: Mapping[str, Any], where: str) -> list[str]:
-    """The captions in a row: of the columns caption..., else text..., else sentence...; a column may hold several."""
+    """The captions in a row; a column may hold several."""
     for word in ("caption", "text", "sentence"):
         columns = [value for name, value in row.items() if name.lower().startswith(word) and value]
         if columns:

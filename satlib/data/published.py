@@ -1,0 +1,75 @@
+"""Data sets as they are published: Flickr8k by its authors (Hodosh et al., 2013), and the files of Karpathy and Fei-Fei (2015).
+
+Karpathy's dataset_flickr30k.json, dataset_coco.json and dataset_flickr8k.json hold captions and splits. Most published results use
+these splits: 1,014 images of Flickr30k in dev and 1,000 in test, 5,000 and 5,000 of COCO, whose official test captions are
+secret. `restval`, the rest of COCO's val2014, belongs to training. COCO's release of 2017 has the same photographs, divided
+differently and named by their numbers alone. Either will do.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+
+from msgspec import Struct
+
+from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example, assemble, clean, split_name
+from satlib.errors import SatlibError
+from satlib.files.reading import Name, read_json, read_lines
+
+
+def load_flickr8k(folder: Path, require_images: bool = True) -> CaptionSet:
+    """Flickr8k in its official layout and splits: 6,000 / 1,000 / 1,000 images with 5 captions each.
+
+    The caption file also lists 91 photographs that are in no split, and a file that does not exist
+    ("2258277193_586949ec62.jpg.1", five lines). These are ignored, which is common practice.
+    """
+    photos, texts = folder / "Flicker8k_Dataset", folder / "Flickr8k_text"
+    token, lists = texts / "Flickr8k.token.txt", {split: texts / f"Flickr_8k.{split}Images.txt" for split in SPLITS}
+    captions: dict[str, list[str]] = defaultdict(list)
+    for number, line in read_lines(token):
+        image, tab, caption = line.partition("\t")
+        if not tab:
+            raise SatlibError(f"{token}, line {number}: expected IMAGE.jpg#NUMBER<tab>CAPTION, found {line[:60]!r}")
+        captions[image.partition("#")[0]] += clean([caption])
+    listed = [(line.strip(), split) for split, file in lists.items() for _, line in read_lines(file)]
+    examples = (Example(name, split, tuple(captions[name][:MAX_REFERENCES]), photos / name) for name, split in listed)
+    return assemble("flickr8k", examples, photos, require_images)
+
+
+# Folders of the photographs, relative to the JSON file's.
+FOLDERS = ("", "images", "Flicker8k_Dataset", "flickr30k-images", "flickr30k_images")
+
+
+class _Sentence(Struct):
+    raw: str
+
+
+class _Image(Struct):
+    filename: Name
+    split: str
+    sentences: list[_Sentence]
+    filepath: str = ""  # of COCO, "train2014" or "val2014"
+
+    @property
+    def name(self) -> str:
+        return f"{self.filepath}/{self.filename}" if self.filepath else self.filename
+
+
+class _File(Struct):
+    images: list[_Image]
+
+
+def load_karpathy(path: Path, require_images: bool = True) -> CaptionSet:
+    """The caption set of one of Karpathy's JSON files, with its images beside it.
+
+    Image ids are file names; COCO's begin with their folder: "train2014/COCO_train2014_000000000009.jpg".
+    """
+    listed = read_json(path, _File, "one of Karpathy's dataset files", "download it again").images
+    first = listed[0].name if listed else ""
+    photos = next((path.parent / folder for folder in FOLDERS if (path.parent / folder / first).is_file()), path.parent)
+    renamed = {} if (photos / first).is_file() else {file.name: file for file in photos.glob("*2017/*.jpg")}
+    examples = []
+    for image in listed:
+        captions = clean(sentence.raw for sentence in image.sentences)[:MAX_REFERENCES]
+        file = renamed.get(image.filename.rpartition("_")[2], photos / image.name)
+        examples.append(Example(image.name, split_name(image.split, f"{path}, {image.name}"), tuple(captions), file))
+    return assemble(path.stem.removeprefix("dataset_"), examples, photos, require_images)
