@@ -205,9 +205,7 @@ def tune(options: argparse.Namespace) -> None:
     BEAM,
     option("--length-normalisation", type=float, metavar="X", help="rank by log p / length^X; by default the recipe's"),
     option(
-        "--look",
-        choices=("expected", "probable", "sample"),
-        help="the context vector of hard attention; by default the recipe's",
+        "--look", choices=("expected", "probable", "sample"), help="hard attention's context; by default the recipe's"
     ),
     OUT,
     JSON,
@@ -415,9 +413,7 @@ def recipe(options: argparse.Namespace) -> None:
     elif options.name:
         print(f"# {recipes.description(options.name)}\n{recipes.load(options.name).to_toml()}", end="")
     else:
-        width = max(map(len, recipes.names()))
-        for name in recipes.names():
-            print(f"{name:{width}}  {recipes.description(name)}")
+        _print_rows({name: recipes.description(name) for name in recipes.names()})
 
 
 @command(
@@ -448,19 +444,15 @@ def info(options: argparse.Namespace) -> None:
             "satlib": f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
             "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in libraries),
             "processor": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads",
-            "CUDA": ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none",
-            "MPS": "yes" if torch.backends.mps.is_available() else "none",
+            "GPUs": ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+            or ("Apple's, by MPS" if torch.backends.mps.is_available() else "none"),
             "Java": java or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
             "data": str(data_root()),
             "recipes": ", ".join(recipes.names()),
             "encoders": ", ".join(encoders.NAMES),
             "models": ", ".join(shipped.models()),
         }
-    if options.json:
-        _print_json(topics)
-        return
-    for name, line in topics.items():
-        print(f"{name:{max(map(len, topics))}}  {line}")
+    (_print_json if options.json else _print_rows)(topics)
 
 
 # What several commands open.
@@ -533,6 +525,11 @@ def _results_folder(options: argparse.Namespace, captions: "CaptionSet") -> Path
 
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def _print_rows(rows: dict[str, str]) -> None:
+    for name, line in rows.items():
+        print(f"{name:{max(map(len, rows))}}  {line}")
 
 
 def parser() -> argparse.ArgumentParser:
