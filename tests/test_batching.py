@@ -1,7 +1,6 @@
 from collections import Counter
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,15 +25,6 @@ def test_every_caption_exactly_once_and_one_length_a_batch(all_pairs, batch_size
         seen.update(map(Pair, batch.image_ids, map(tuple, batch.captions.tolist())))
     assert seen == Counter(all_pairs)
     assert len(drawn) == len(batches)
-
-
-def test_batches_of_one_length_by_hand():
-    """Five captions of one word and one of two, in batches of two: 2 + 2 + 1, and 1."""
-    some = [*(Pair(f"{i}", (2 + i, END)) for i in range(5)), Pair("long", (7, 8, END))]
-    drawn = SameLengthBatches(some, 2, seed=1).epoch(0)
-    assert sorted(len(batch.image_ids) for batch in drawn) == [1, 1, 2, 2]
-    assert {batch.weight for batch in drawn} == {1.0}  # of one process, which has all of it
-    assert {batch.captions.dtype for batch in drawn} == {torch.long}
 
 
 @pytest.mark.parametrize("kind", [SameLengthBatches, ImageBatches])

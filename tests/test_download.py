@@ -42,10 +42,9 @@ def test_a_set_is_downloaded_verified_unpacked_and_not_downloaded_again(mirror, 
 
 
 def test_another_file_or_no_network_is_refused(mirror, tmp_path):
-    with pytest.raises(SatlibError, match=r"cannot download x\.zip .*hash.*put a copy at .*curl -C -"):
-        download.obtain(archive((mirror[0],), "0" * 32), tmp_path, progress=False)
-    with pytest.raises(SatlibError, match=r"cannot download x\.zip .*put a copy at"):
-        download.obtain(archive(("http://127.0.0.1:9",), mirror[1]), tmp_path, progress=False)
+    for address, known in ((mirror[0], "0" * 32), ("http://127.0.0.1:9", mirror[1])):
+        with pytest.raises(SatlibError, match=r"cannot download x\.zip .*put a copy at .*curl -C -"):
+            download.obtain(archive((address,), known), tmp_path, progress=False)
     assert not (tmp_path / "x.zip").exists()
 
 

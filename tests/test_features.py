@@ -110,7 +110,6 @@ def test_another_encoder_view_or_folder_is_refused(photographs, tmp_path, monkey
 def test_two_folders_of_one_name_have_two_stores(tmp_path):
     sets = [datasets.CaptionSet("photos", (), home=Path(home)) for home in ("/a/photos", "/b/photos")]
     assert len({features.folder(tmp_path, data, "tiny") for data in sets}) == 2
-    assert features.folder(tmp_path, DATA, "timm:x/y").name == "tiny-timm-x-y-whole"
 
 
 def test_pixels_in_order_and_kept():

@@ -2,7 +2,6 @@ import re
 import unicodedata
 
 import pytest
-import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -92,22 +91,6 @@ def test_writing():
     assert written(tokenise("一个穿Nike Air鞋的男人")) == "一个穿 nike air 鞋的男人"
     assert written(["a", "dog"]) == "a dog"
     assert written([]) == ""
-
-
-WORD_BREAKS = regex.compile(r"(?w)\b", regex.V1)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("a\u0308 n\u0646\u200d ", "AAA", "A00A", "\u05d0\u05d0'a", f"क्{ZWJ}ष", "ひらがな"),
-        *("漢字", "한국", "a かb", "ก็ดี", "1a2", "e\u0301a"),
-    ],
-)
-def test_words_are_those_of_uax_29(text):
-    """Against the boundaries of the library's own WORD flag, where captions change nothing about the rules."""
-    segments = [segment for segment in WORD_BREAKS.split(text.lower()) if any(map(str.isalnum, segment))]
-    assert tokenise(text) == [unicodedata.normalize("NFC", segment) for segment in segments]
 
 
 @given(st.text())
