@@ -130,7 +130,7 @@ class Trainer:
         if self.ranks.first:
             write_text(self.folder / "recipe.toml", self.recipe.to_toml())
             write_json(self.folder / "vocabulary.json", self.data.vocabulary.to_json())
-        self._save()  # from now on the folder is known as this run's, whenever the process is killed
+        self._save()  # from now on the folder is known as this run's
 
     def _save(self) -> None:
         """Write a checkpoint; the first process does."""
@@ -151,7 +151,7 @@ class Trainer:
 
     @contextmanager
     def _stops(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM stop the run after the current batch; between epochs, and when repeated, they stop it at once."""
+        """Ctrl-C and SIGTERM stop the run after the current batch; between epochs, or when repeated, at once."""
 
         def stop(number: int, frame: object) -> None:
             if self.stopping or (self.between_epochs and self.ranks.first):
@@ -193,7 +193,7 @@ class Trainer:
                     raise Interrupted(f"stopped after batch {p.batch} of {name}; the same command resumes it")
 
     def update(self, batch: Batch, annotations: Tensor) -> None:
-        """One batch: loss, gradient, clipping, a step of the optimiser and of the moving average, sums for the log."""
+        """One batch: loss, gradient, clipping, a step of the optimiser and of the moving average, sums."""
         config, state, p = self.recipe.training, self.state, self.state.progress
         step, steps = p.epoch * self.steps + p.batch, config.epochs * self.steps
         if self.ranks.size > 1:  # a single process continues its own stream
@@ -210,7 +210,7 @@ class Trainer:
         state.scaler.unscale_(state.optimiser)
         norm = nn.utils.clip_grad_norm_(state.captioner.parameters(), config.clip or math.inf)
         scale = state.scaler.get_scale()
-        # Checked before the step, so that no broken weight is ever kept. A scale that is too large makes it infinite as well.
+        # Before the step, so that no broken weight is ever kept. A scale that is too large makes it infinite as well.
         if not torch.isfinite(norm) and scale <= 1:
             raise self._not_finite("gradient's norm", norm, batch)
         set_learning_rate(state.optimiser, config, step, steps)
@@ -232,10 +232,9 @@ class Trainer:
 
     def _not_finite(self, what: str, value: Tensor, batch: Batch) -> Diverged:
         p, names = self.state.progress, ", ".join(batch.image_ids[:3])
-        return Diverged(
-            f"the {what} is {value.item()} at batch {p.batch + 1} of epoch {p.epoch + 1}, images {names}; "
-            "lower training.learning_rate in a new run, or check those images"
-        )
+        where = f"batch {p.batch + 1} of epoch {p.epoch + 1}, images {names}"
+        advice = "lower training.learning_rate in a new run, or check those images"
+        return Diverged(f"the {what} is {value.item()} at {where}; {advice}")
 
     def _end_epoch(self) -> None:
         """Judge the epoch on dev, keep its model if it is the best, write checkpoint and log."""
@@ -264,7 +263,7 @@ class Trainer:
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, config: TrainingConfig, step: int, steps: int) -> None:
-    """Give every group its learning rate at batch `step` of `steps` over all epochs: warm-up, then the schedule."""
+    """Give every group its learning rate at batch `step` of `steps` of all epochs: warm-up, then the schedule."""
     factor = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
     if config.schedule == "cosine":
         factor *= 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0)))

@@ -14,12 +14,9 @@ from satlib.recipe import TrainingConfig
 from satlib.training.checkpoint import RunState
 from satlib.training.training_data import Term, TrainingData
 
-# Of a batch, its annotation vectors or images, and the share of the training that is done.
-Loss = Callable[[Batch, Tensor, float], BatchLoss]
 
-
-def create(state: RunState, data: TrainingData) -> Loss:
-    """The loss of a run."""
+def create(state: RunState, data: TrainingData) -> Callable[[Batch, Tensor, float], BatchLoss]:
+    """The loss of a batch, its annotation vectors or images, and the share of the training that is done."""
     if data.reward is not None:
         return partial(expected_reward, state, data.reward)
     return partial(likelihood, state, data.terms)
@@ -27,16 +24,15 @@ def create(state: RunState, data: TrainingData) -> Loss:
 
 def likelihood(state: RunState, terms: Sequence[Term], batch: Batch, annotations: Tensor, done: float) -> BatchLoss:
     """Equation 14 or hard attention's bound, and other terms, for a batch of captions."""
-    captioner, places = state.captioner, None
-    config, objective = captioner.recipe.training, captioner.recipe.objective
-    if config.augment:
+    captioner, recipe, places = state.captioner, state.captioner.recipe, None
+    if recipe.training.augment:
         annotations = random_views(annotations)
     a = captioner.annotations(annotations)
-    if config.drop_places or config.drop_dimensions:
-        a, places = drop_annotations(a, config)
+    if recipe.training.drop_places or recipe.training.drop_dimensions:
+        a, places = drop_annotations(a, recipe.training)
     added = [partial(term, batch, places) for term in terms]
     a, captions = batch.by_caption(a), batch.captions.to(a.device)
-    return caption_loss(captioner.decoder, a, captions, objective.doubly_stochastic, state.bound, done, added)
+    return caption_loss(captioner.decoder, a, captions, recipe.objective.doubly_stochastic, state.bound, done, added)
 
 
 def expected_reward(state: RunState, reward: Consensus, batch: Batch, annotations: Tensor, done: float) -> BatchLoss:
@@ -56,9 +52,9 @@ def expected_reward(state: RunState, reward: Consensus, batch: Batch, annotation
         )
 
 
-def random_views(images: Tensor, smallest: float = 0.7) -> Tensor:
-    """A random part of each image, at least `smallest` of its area, enlarged, every other one mirrored: (B, 3, H, W), float32."""
-    side = torch.empty(len(images)).uniform_(smallest, 1).sqrt()
+def random_views(images: Tensor) -> Tensor:
+    """A random part of each image, 70 % of its area or more, enlarged, every other one mirrored: (B, 3, H, W), float32."""
+    side = torch.empty(len(images)).uniform_(0.7, 1).sqrt()
     # From the part's coordinates, -1..1, to the image's: x' = +-side x + centre, y' = side y + centre.
     affine = torch.zeros(len(images), 2, 3)
     affine[:, 0, 0] = side * (torch.randint(2, (len(images),)) * 2 - 1)
@@ -69,15 +65,12 @@ def random_views(images: Tensor, smallest: float = 0.7) -> Tensor:
 
 
 def drop_annotations(a: Tensor, config: TrainingConfig) -> tuple[Tensor, Tensor | None]:
-    """Leave out some places and dimensions of a batch's annotation vectors, against overfitting.
-
-    a (B, L, D) -> those of the places that are left (B, L', D), and these places in order (L',); None if all are.
-    """
-    kept = None
+    """Leave out some places and dimensions, against overfitting: a (B, L, D) -> (B, L', D), and the places (L',) or None for all."""
+    places = None
     if config.drop_places:
         count = max(1, round(a.shape[1] * (1 - config.drop_places)))
-        kept = torch.randperm(a.shape[1], device=a.device)[:count].sort().values
-        a = a[:, kept]
+        places = torch.randperm(a.shape[1], device=a.device)[:count].sort().values
+        a = a[:, places]
     if config.drop_dimensions:
         a = functional.dropout1d(a.transpose(1, 2), config.drop_dimensions).transpose(1, 2)
-    return a, kept
+    return a, places

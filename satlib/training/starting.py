@@ -51,7 +51,7 @@ def root_mean_square(encoder: Encoder, reader: Reader, image_ids: Sequence[str])
 
 
 def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
-    """A recipe with the encoder and the decoder's sizes of the model that a run begins with, but for `changes` (`recipe.load`)."""
+    """A recipe with the encoder and decoder's sizes of the model that a run begins with, but for `changes` (`recipe.load`)."""
     header = captioner.read_file(start)[1]
     model, values = recipe.from_dict(header.recipe).to_dict(), chosen.to_dict()
     keys = {"encoder": _SEEN, "decoder": _SIZES}
@@ -73,7 +73,7 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
 
 
 def start_from(path: Path, state: RunState) -> None:
-    """Begin with the weights of a trained model; soft and hard attention have the same ones."""
+    """Begin with a trained model's weights; soft and hard attention have the same ones."""
     encoder, vocabulary = state.captioner.encoder, state.captioner.vocabulary
     frozen = not state.captioner.recipe.encoder.train
     trained = Captioner.load(path, state.captioner.device, encoder if frozen else None)
