@@ -97,7 +97,7 @@ shutil.rmtree(work / "mine", ignore_errors=True)  # so that this cell can run tw
 begin = time.monotonic()
 encoder = encoders.create(mine.encoder.name).to(place)
 vectors = extract(drawn, encoder, features.folder(work, drawn, encoder.name), place, progress=False)
-captioner = loop.train(mine, drawn, vectors, work / "mine", place, False, on_epoch=lambda it: print(describe(it, mine)))
+captioner = loop.train(mine, drawn, vectors, work / "mine", place, False, on_epoch=lambda it: print(describe(it)))
 my_minutes = (time.monotonic() - begin) / 60
 scores = evaluate.evaluate(captioner, drawn, vectors, progress=False)
 mine_scored = scores["metrics"]

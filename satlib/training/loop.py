@@ -252,7 +252,7 @@ class Trainer:
         self._save()
         self.between_epochs = False
         if self.show:
-            say(describe(record, self.recipe))
+            say(describe(record))
         self._write_log()
 
     def _write_log(self) -> None:

@@ -80,10 +80,7 @@ def start_from(path: Path, state: RunState) -> None:
     if frozen and trained.encoder.weights_hash != encoder.weights_hash:
         raise SatlibError(f"{path} was trained on other annotation vectors than those of {encoder.name}")
     for fresh in (state.captioner, state.averaged):
-        try:
-            trained_part(fresh).load_state_dict(_weights(trained, fresh))
-        except RuntimeError as error:  # names or shapes
-            raise SatlibError(f"{path} does not fit the recipe: {str(error).splitlines()[-1].strip()}") from error
+        trained_part(fresh).load_state_dict(_weights(trained, fresh))
     if trained.vocabulary != vocabulary:
         known = sum(word in trained.vocabulary for word in vocabulary.words)
         say(f"{known:,} words keep their weights of {path}; {len(vocabulary) - known:,} start fresh")

@@ -18,11 +18,9 @@ from satlib.evaluation.evaluate import BATCH, generate, images_of, quick_bleu
 from satlib.files.progress import say
 from satlib.model.captioner import Captioner
 from satlib.model.objective import negative_log_likelihood
-from satlib.recipe import Recipe
 from satlib.training.checkpoint import RunState
 from satlib.training.training_data import TrainingData
 
-STILL = 0.02  # total variation between the maps of consecutive words below which the map does not depend on the word
 NORMALISATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5)
 
 
@@ -54,38 +52,38 @@ def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[st
     return record
 
 
-def describe(record: Mapping[str, Any], recipe: Recipe) -> str:
-    """An epoch's record in a line, and a warning where the attention map does not depend on the word."""
+def describe(record: Mapping[str, Any]) -> str:
+    """An epoch's record in a line."""
     if "dev_reward" in record:
         trained = f"reward {record['train_reward']:.3f}, dev reward {record['dev_reward']:.3f}"
     else:
         trained = f"{record['train_nll']:.3f}"
-    line = (
+    return (
         f"epoch {record['epoch']}: train {trained}, dev {record['dev_nll']:.3f} nats per word, "
         f"dev BLEU-4 {record['dev_bleu4']:.1f} (greedy), {record['seconds']:.0f} s"
-    )
-    if recipe.decoder.attention == "none" or record.get("train_movement", 1.0) >= STILL:
-        return line
-    return (
-        f"{line}\nwarning: the attention map hardly depends on the word; try a smaller objective.doubly_stochastic, "
-        "a larger training.learning_rate, or more epochs"
     )
 
 
 def remarks(log: Path, select: str) -> list[str]:
     """What a finished run's log.jsonl says about what usually goes wrong; `select` is its `training.select`."""
     records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    best, lines = [record for record in records if record["kept"]][-1], []
-    if best.get("dev_distinct", 1.0) < 0.3:
-        lines.append(
-            f"only {best['dev_distinct']:.0%} of the dev captions differ: the decoder hardly uses the images; train longer, or "
-            "lower objective.doubly_stochastic"
-        )
-    if len(records) > 1 and records[-1]["dev_nll"] == min(record["dev_nll"] for record in records):
-        lines.append("the dev loss was still falling in the last epoch; raise training.epochs in a new run")
-    if select == "bleu4" and best["dev_bleu4"] < 1:
-        lines.append('dev BLEU-4 is too small to select epochs by; set training.select = "nll" in a new run')
-    return lines
+    best, last = [record for record in records if record["kept"]][-1], records[-1]
+    distinct = best.get("dev_distinct", 1.0)  # logs of earlier versions lack it
+    findings = {
+        f"only {distinct:.0%} of the dev captions differ: the decoder hardly uses the images; train longer, or "
+        "lower objective.doubly_stochastic": distinct < 0.3,
+        # Total variation between the maps of consecutive words; without attention it is 0.
+        "the attention map hardly depends on the word; train longer, or lower objective.doubly_stochastic": (
+            0 < best.get("train_movement", 1) < 0.02
+        ),
+        "the dev loss was still falling in the last epoch; raise training.epochs in a new run": (
+            len(records) > 1 and last["dev_nll"] == min(record["dev_nll"] for record in records)
+        ),
+        'dev BLEU-4 is too small to select epochs by; set training.select = "nll" in a new run': (
+            select == "bleu4" and best["dev_bleu4"] < 1
+        ),
+    }
+    return [finding for finding, true in findings.items() if true]
 
 
 @torch.inference_mode()
