@@ -62,9 +62,7 @@ def test_several_boxes_several_entities_and_boxes_a_little_outside(tmp_path):
 
 
 @pytest.mark.parametrize("view", ["whole", "crop"])
-@pytest.mark.parametrize(
-    ("size", "squeezed"), [((500, 400), None), ((300, 900), None), ((300, 900), (224, 224)), ((500, 400), (288, 288))]
-)
+@pytest.mark.parametrize(("size", "squeezed"), [((500, 400), None), ((300, 900), (224, 224)), ((500, 400), (288, 288))])
 def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
     """Against the picture itself: a white box drawn on black, squeezed as the file is, and as encoders see it."""
     box = tuple(round(share * side) for share, side in zip((0.3, 0.35, 0.6, 0.6), (*size, *size), strict=True))

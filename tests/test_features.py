@@ -1,7 +1,6 @@
 """A store holds what its encoder gives, resumes, and is refused when it is not what a run needs."""
 
 import os
-from pathlib import Path
 
 import pytest
 import tiny
@@ -105,11 +104,6 @@ def test_another_encoder_view_or_folder_is_refused(photographs, tmp_path, monkey
     os.truncate(tmp_path / "store" / features.ARRAY, 10)
     with pytest.raises(SatlibError, match="missing or cut off"):
         check(tmp_path, data)
-
-
-def test_two_folders_of_one_name_have_two_stores(tmp_path):
-    sets = [datasets.CaptionSet("photos", (), home=Path(home)) for home in ("/a/photos", "/b/photos")]
-    assert len({features.folder(tmp_path, data, "tiny") for data in sets}) == 2
 
 
 def test_pixels_in_order_and_kept():

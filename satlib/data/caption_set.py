@@ -60,7 +60,7 @@ class CaptionSet:
         """The image of an example in RGB, read from its file or drawn; errors as for `images.open_photo`."""
         if example.path is not None:
             return images.open_photo(example.path)
-        assert self.draw, f"{example.image_id} has no file and cannot be drawn"
+        assert self.draw is not None
         return self.draw(example)
 
 

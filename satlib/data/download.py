@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pooch
 
 from satlib.errors import SatlibError
-from satlib.files.progress import progress_bar
 
 _S3, _COCO = "https://s3.amazonaws.com/images.cocodataset.org", "http://images.cocodataset.org"
 _GITHUB = "https://github.com/jbrownlee/Datasets/releases/download/Flickr8k"
@@ -68,9 +67,7 @@ def fetch(name: str, root: Path, progress: bool = True) -> None:
             continue
         path = obtain(archive, folder, progress)
         with zipfile.ZipFile(path) as opened:
-            members = fnmatch.filter(opened.namelist(), archive.members)
-            for member in progress_bar(members, unit="file", desc=path.stem, show=progress):
-                opened.extract(member, folder / archive.into)
+            opened.extractall(folder / archive.into, fnmatch.filter(opened.namelist(), archive.members))
         print(f"{path}: verified and unpacked; you may delete this archive")
 
 
