@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import pytest
 import torch
 
 from satcourse.lessons import bounds, posterior
@@ -59,9 +58,8 @@ def test_estimators_are_unbiased_and_leave_one_out_has_less_noise():
     paths, drawn = every_path(decoder, a, caption), drawn_by_attention(decoder, a, caption)
     exact = gradient(paths.bound, decoder.parameters())
     estimates = {baseline: bounds.score_function(drawn, 2, baseline) for baseline in (0.0, -3.0, "leave-one-out")}
-    for each in estimates.values():
-        assert each.probability.sum().item() == pytest.approx(1, abs=1e-12)
-        torch.testing.assert_close(each.mean, exact)
+    for estimate in estimates.values():
+        torch.testing.assert_close(estimate.mean, exact)
     assert estimates["leave-one-out"].variance < estimates[0.0].variance
     of_two = sum_over_ordered(paths.log_p_path, paths.log_p_caption, 2)
     torch.testing.assert_close(bounds.vimco(drawn, 2).mean, gradient(of_two, decoder.parameters()))
@@ -88,7 +86,6 @@ def test_a_learned_posterior_is_the_attention_when_fresh_and_nearly_the_posterio
         for a, caption in cases:
             output = run_every_path(decoder, a, caption)
             paths, log_q = paths_of(output, caption), q(decoder, output, a, caption)
-            assert log_q.exp().sum().item() == pytest.approx(1, abs=1e-12)
             kl = (log_q.exp() * (log_q - bounds.posterior(paths))).sum()
             drawn = bounds.Drawn(log_q, paths.log_p_path + paths.log_p_caption - log_q, None, None)
             torch.testing.assert_close(paths.log_likelihood - bounds.bound(drawn, 1), kl)

@@ -18,16 +18,12 @@ PHOTOS = {f"photo {i}": tiny.draw(example) for i, example in enumerate(tiny.data
 
 
 @pytest.fixture
-def captioner():
-    return tiny.decided(words=WORDS)
+def scrubber():
+    return Scrubber(tiny.decided(words=WORDS), PHOTOS)
 
 
-@pytest.fixture
-def scrubber(captioner):
-    return Scrubber(captioner, PHOTOS)
-
-
-def test_it_says_and_shows_what_the_captioner_does(scrubber, captioner):
+def test_it_says_and_shows_what_the_captioner_does(scrubber):
+    captioner = tiny.decided(words=WORDS)
     for name, photo in PHOTOS.items():
         scrubber.picture.value = name
         caption = captioner.caption([photo], beam=1)[0]
@@ -89,6 +85,5 @@ def test_a_notebook_that_is_stored_shows_a_line_and_all_steps_in_its_place(scrub
 def test_an_upload_is_read_as_either_ipywidgets_gives_it():
     buffer = io.BytesIO()
     Image.new("L", (9, 7)).save(buffer, "PNG")
-    file = {"content": buffer.getvalue()}
-    for value in ({"a.png": file}, (file,)):
+    for value in ({"a.png": {"content": buffer.getvalue()}}, ({"content": buffer.getvalue()},)):
         assert [(photo.size, photo.mode) for photo in upload.photographs(value)] == [((9, 7), "RGB")]

@@ -41,14 +41,10 @@ def pull_back(picture, output):
     return gradient[0], int(channel), (int(row), int(column))
 
 
-def test_maps_are_what_each_module_gives():
+def test_maps_are_what_the_encoder_gives():
     encoder, pixels = vgg_like(), pictures(2)
-    maps = seeing.look(encoder, pixels, ["conv1_2", "pool1", "conv2_1"]).maps
-    signal = encoder.normalised(pixels)
-    index_of = seeing.layer_names(encoder)
-    for index, module in enumerate(encoder.body):
-        signal = module(signal)
-        assert all(torch.equal(maps[name], signal) for name in maps if index_of[name] == index)
+    maps = seeing.look(encoder, pixels, ["conv1_2", "conv2_1"]).maps
+    assert torch.equal(maps["conv1_2"], encoder.body[:4](encoder.normalised(pixels)))
     assert torch.equal(maps["conv2_1"], encoder.maps(pixels))
 
 
@@ -107,14 +103,10 @@ def test_the_receptive_field_of_vgg19():
         assert receptive_field([(3, 1) if isinstance(each, nn.Conv2d) else (2, 2) for each in below]) == side
 
 
-def test_strongest_takes_each_photograph_once():
-    maps = torch.zeros(3, 2, 4, 5)
+def test_strongest_takes_each_photograph_once_and_a_square_holds_a_share():
+    maps, weights = torch.zeros(3, 2, 4, 5), torch.zeros(40, 50)
     maps[0, 1, 2, 3], maps[0, 1, 0, 0], maps[2, 1, 3, 4], maps[1, 0, 1, 1] = 5.0, 4.0, 7.0, 9.0
     assert seeing.strongest(maps, 1, 2) == [(2, (3, 4)), (0, (2, 3))]
-
-
-def test_the_side_that_holds_a_share_of_a_square():
-    weights = torch.zeros(40, 50)
     weights[10:20, 20:30] = 1.0
     assert [seeing.side_holding(weights, share) for share in (1.0, 0.63, 0.65)] == [10, 8, 10]  # 64 of 100 are in 8 x 8
 

@@ -99,9 +99,8 @@ def test_a_reading_left_alone_is_the_greedy_caption(attention):
         assert {len(words) for words in reading.alternatives} == {ALTERNATIVES}
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_word_that_is_given_keeps_those_before_it(index):
-    captioner = decided()
+def test_a_word_that_is_given_keeps_those_before_it():
+    captioner, index = decided(), 1
     a = annotate(captioner, PHOTOS[1])
     alone = read(captioner, a)
     word = next(other for other in captioner.vocabulary.words[2:] if other != alone.words[index])
