@@ -90,18 +90,10 @@ def even_batches(lengths, size):
     return [group[start::count] for group, count in pieces for start in range(count)]
 
 
-@right("3.5")
-def masked_mean(losses, lengths):
-    mask = torch.arange(losses.shape[1]) < lengths[:, None]
-    return (losses * mask).sum() / mask.sum()
-
-
 @right("3.6")
 def word_by_word(captions, E):
-    inputs = torch.zeros(*captions.shape, E.shape[1])
-    for t in range(1, captions.shape[1]):
-        inputs[:, t] = E[captions[:, t - 1]]
-    return inputs, captions.clone()
+    before = [E[words] for words in captions.T[:-1]]
+    return torch.stack([torch.zeros(len(captions), E.shape[1]), *before], 1), captions.clone()
 
 
 @right("4.1")
@@ -110,11 +102,6 @@ def energies_by_loop(a, h, W_a, W_h, b, v):
     return torch.stack(
         [torch.stack([v.dot(torch.tanh(W_a @ x + W_h @ s + b)) for x in places]) for places, s in images]
     )
-
-
-@right("4.4")
-def gated_row_by_row(z, h, w, b):
-    return torch.stack([row / (1 + torch.exp(-(state.dot(w) + b))) for row, state in zip(z, h, strict=True)])
 
 
 @right("4.5")
@@ -147,8 +134,10 @@ def emptied_after_the_step(model, a, h, answers):
 
 
 RIGHT["3.3"] += [lambda caption, known: [known.index(word) + 2 if word in known else 1 for word in caption] + [0]]
+RIGHT["3.5"] += [lambda losses, lengths: torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()]
 RIGHT["4.2"] += [lambda e: (e - e.logsumexp(1, keepdim=True)).exp()]
 RIGHT["4.3"] += [lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1))]
+RIGHT["4.4"] += [lambda z, h, w, b: torch.einsum("b,bd->bd", 1 / (1 + torch.exp(-(h * w).sum(1) - b)), z)]
 RIGHT["5.1"] += [lambda C, L: (L - C) ** 2 / L]
 RIGHT["5.2"] += [lambda alphas: alphas.shape[2] - 2 * alphas.sum((1, 2)) + alphas.double().sum(1).pow(2).sum(1)]
 RIGHT["5.3"] += [lambda weight, C, L: C * weight * (1 / L)]
@@ -157,10 +146,7 @@ RIGHT["5.5"] += [lambda alpha, n: torch.logsumexp(alpha.log().unsqueeze(2) + n.l
 RIGHT["5.6"] += [lambda alpha, n: torch.einsum("bl,blk->bk", alpha.double(), n.double().log_softmax(2)).softmax(1)]
 
 
-@right("5.7")
-def caption_by_caption(alphas, lengths):
-    rows = zip(alphas, lengths, strict=True)
-    return sum((1 - maps[:length].sum(0)).square().sum() for maps, length in rows) / len(alphas)
+RIGHT["5.7"] += [lambda x, lengths: sum((1 - x[i, :n].sum(0)).square().sum() for i, n in enumerate(lengths)) / len(x)]
 
 
 @right("6.1")
@@ -290,11 +276,6 @@ def clipped_by_torch(gradients, most):
     return [weight.grad for weight in weights]
 
 
-@right("8.4")
-def in_one_part(problem, first, second):
-    return ex08._steps(*ex08._begin(problem), problem, first + second)
-
-
 @right("9.1")
 def by_distance(alpha, mask, tolerance):
     at = (alpha == alpha.max()).nonzero()[0].tolist()
@@ -308,16 +289,14 @@ def by_parts_covered(alpha, mask):
     return (alpha.double() * mask.float().unflatten(0, (h, -1)).unflatten(2, (w, -1)).mean((1, 3))).sum()
 
 
-@right("9.3")
-def over_by_chunks(mask, h, w):
-    parts = torch.stack([part.sum() for row in mask.chunk(h) for part in row.chunk(w, 1)])
-    return functional.normalize(parts.double(), p=1, dim=0)
-
-
 RIGHT["8.2"] += [lambda sizes: [1 / sum(sizes) * size for size in sizes]]
+RIGHT["8.4"] += [lambda problem, m, n: ex08._steps(*ex08._begin(problem), problem, m + n)]
 RIGHT["8.5"] += [
     lambda alphas: (1 - alphas.double().sum(1)).square().sum(1),
     lambda alphas: (1 - alphas.sum(1, dtype=torch.float32)).square().sum(1),
+]
+RIGHT["9.3"] += [
+    lambda mask, h, w: functional.normalize(mask.view(h, -1, w, mask.shape[1] // w).sum((1, 3)).flatten().float(), 1, 0)
 ]
 RIGHT["9.4"] += [lambda: (10, "Square", "own"), lambda: list(reference("9.4")())]
 
@@ -334,18 +313,6 @@ def weights_one_by_one(q, k, heads, visible=None):
     return result
 
 
-@right("10.2")
-def read_by_einsum(alpha, v):
-    shares = v.unflatten(2, (alpha.shape[1], -1))  # (B, L, heads, d / heads)
-    return torch.einsum("bhcl,blhe->bche", alpha, shares).flatten(2)
-
-
-@right("10.3")
-def visible_cell_by_cell(places, words):
-    every = range(places + words)
-    return torch.tensor([[j < places or places <= j <= i for j in every] for i in every])
-
-
 @right("10.4")
 def force_map_by_map(alpha, light, moved):
     result = alpha.clone()
@@ -354,6 +321,12 @@ def force_map_by_map(alpha, light, moved):
     return result
 
 
+RIGHT["10.2"] += [
+    lambda alpha, v: torch.einsum("bhcl,blhe->bche", alpha, v.unflatten(2, (alpha.shape[1], -1))).flatten(2)
+]
+RIGHT["10.3"] += [
+    lambda p, w: torch.tensor([[j < p or p <= j <= i for j in range(p + w)] for i in range(p + w)]),
+]
 RIGHT["10.5"] += [lambda captions, start: torch.tensor([[start, *row[:-1]] for row in captions.tolist()])]
 
 

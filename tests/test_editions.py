@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from tools_path import editions, exercises
 
 SOURCE = '''\
@@ -48,23 +47,18 @@ assert True, "held"
 '''
 
 
-@pytest.fixture
-def texts(tmp_path):
+def test_each_edition_has_its_parts_and_no_others(tmp_path):
     source = tmp_path / "05_a_notebook.py"
     source.write_text(SOURCE)
     names = (editions.READ, editions.WORK, editions.SOLVED)
-    return {name: [cell.source for cell in editions.cells(source, name)] for name in names}
-
-
-def test_the_edition_to_read_is_whole_and_has_nothing_of_the_workbook(texts):
+    texts = {name: [cell.source for cell in editions.cells(source, name)] for name in names}
     text = "\n".join(texts["notebooks"])
     assert "    covered = alphas.sum(1)\n    return" in text
     assert 'assert True, "held"' in text
     for absent in ("SOLUTION", "STUB", "check(", "Two sums", "To think about", "least_penalty", "carry_on", "5.2"):
         assert absent not in text
 
-
-def test_the_workbook_has_blanks_cards_checks_folds_and_what_later_cells_use(texts):
+    # The workbook has blanks, cards, checks, folds, and what later cells use.
     at = texts["exercises"].index('check("5.2", penalty)')
     card, blank, _, folds, catch_up, later = texts["exercises"][at - 2 : at + 4]
     assert card.startswith("### 5.2 The penalty\n\n●")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from satcourse.lessons import estimators, marginal
 from satlib.model.decoder import Decoder, State
@@ -25,7 +26,7 @@ def test_each_place_equals_a_look_forced_there(case):
     """A hard attention with the same weights, its draw forced to place i, gives the i-th pass."""
     decoder, a, state, embedded = case
     places = marginal.every_place(decoder, decoder.project(a), state, embedded)
-    hard = Decoder(DecoderConfig(embedding=3, hidden=6, attention="hard", attention_hidden=5), D, K).double()
+    hard = Decoder(replace(decoder.config, attention="hard"), D, K).double()
     hard.load_state_dict(decoder.state_dict())
     hard.eval().attention.train()  # to draw, without dropout
     for i in range(L):

@@ -68,18 +68,14 @@ def test_a_word_is_pressed_typed_and_taken_back(scrubber):
     assert (scrubber.said, scrubber.reading.words) == ([], own)
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_a_notebook_that_is_stored_shows_a_line_and_all_steps_in_its_place(scrubber, monkeypatch, stored):
+def test_a_notebook_that_is_stored_shows_a_line_and_all_steps_in_its_place(scrubber, monkeypatch):
     shown = []
     monkeypatch.setattr(still, "display", lambda *things: shown.extend(things))
-    monkeypatch.setenv(still.ENVIRONMENT, "1") if stored else monkeypatch.delenv(still.ENVIRONMENT, raising=False)
+    monkeypatch.setenv(still.ENVIRONMENT, "1")
     scrubber._ipython_display_()
-    if stored:
-        assert "Run All Cells" in shown[0].data
-        titles = [axis.get_title() for axis in shown[1].axes]
-        assert titles[1 : 1 + len(scrubber.reading.labels)] == scrubber.reading.labels
-    else:
-        assert shown == [scrubber.box]
+    assert "Run All Cells" in shown[0].data
+    titles = [axis.get_title() for axis in shown[1].axes]
+    assert titles[1 : 1 + len(scrubber.reading.labels)] == scrubber.reading.labels
 
 
 def test_an_upload_is_read_as_either_ipywidgets_gives_it():

@@ -5,7 +5,6 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from torch.nn import functional
 
 from satcourse.exercises.ex02 import receptive_field
 from satcourse.lessons import seeing
@@ -82,15 +81,6 @@ def test_a_projection_is_autograd_with_the_relus_gate_moved():
     torch.testing.assert_close(seeing.project(encoder, trace, "conv2_1", 1, channel, place), rectified)
     gradient, *_ = pull_back(batch[1:2], encoder.maps)
     assert (rectified - gradient).norm() > 0.1 * gradient.norm()  # so the two rules are told apart
-
-
-@pytest.mark.parametrize(("kernel", "stride", "size"), [(2, 2, 9), (3, 2, 13)])
-def test_unpool_is_autograds_way_back_through_a_pool(kernel, stride, size):
-    maps = torch.randn(2, 3, size, size, dtype=torch.double, requires_grad=True)
-    pooled, switches = functional.max_pool2d(maps, kernel, stride, return_indices=True)
-    values = torch.randn_like(pooled)
-    (gradient,) = torch.autograd.grad(pooled, maps, values)
-    torch.testing.assert_close(seeing.unpool(values, switches, (size, size)), gradient)
 
 
 def test_the_receptive_field_of_vgg19():
