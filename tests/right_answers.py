@@ -178,13 +178,6 @@ def satlibs_loss(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
     return module.eval()(output, torch.zeros_like(places)).loss
 
 
-@right("6.6")
-def by_categorical(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
-    looks, log_p = torch.distributions.Categorical(probs=alphas), log_p_word.sum(1)
-    score = ((log_p.detach() - baseline)[:, None] * looks.log_prob(places)).sum(1)
-    return -(log_p + lambda_r * score + lambda_e * looks.entropy().sum(1)).mean()
-
-
 @right("7.1")
 def likeliest_recursive(table, longest, prefix=()):
     if longest == 0 or END in prefix:

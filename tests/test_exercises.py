@@ -11,7 +11,7 @@ import pytest
 from right_answers import RIGHT
 from tools_path import editions, exercises
 
-from satcourse.exercises import Wrong, carry_on, check, engine, progress, reference, reveal
+from satcourse.exercises import Wrong, carry_on, check, engine, progress, reference
 from satcourse.exercises.engine import chapter
 
 
@@ -90,12 +90,6 @@ def test_what_passed_its_check_is_what_later_cells_use(monkeypatch, capsys):
     assert carry_on("5.2") is mine
     verdict("5.2", lambda alphas: 0)
     assert carry_on("5.2") is reference("5.2")
-
-
-def test_a_guess_stands_beside_the_truth(capsys):
-    reveal("objects named right", ..., 187)
-    reveal("nats", 0.5, 0.98765)
-    assert capsys.readouterr().out == "objects named right: 187\nnats: 0.988 (you guessed 0.5)\n"
 
 
 class TestWhatIsSaid:

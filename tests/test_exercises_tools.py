@@ -3,7 +3,7 @@
 import nbformat
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from tools_path import SMALL, editions, exercises
+from tools_path import editions, exercises
 
 from satcourse.exercises import grading
 from satcourse.exercises.engine import task
@@ -18,18 +18,20 @@ ANSWERS = {
 
 
 def workbook(*without):
-    """The small workbook with some answers written into it, and some exercises left out."""
-    notebook = exercises.generate(SMALL, editions.WORK)
-    places = [(cell, cell.metadata.get("satlib", {})) for cell in notebook.cells if cell.cell_type == "code"]
-    for cell, place in places:
+    """The imports and exercises of workbook 05, with some answers written into them, and some exercises left out."""
+    notebook, kept = exercises.generate(*exercises.sources(["05"]), editions.WORK), []
+    for cell in notebook.cells:
+        place = cell.metadata.get("satlib", {"exercise": None})
         if place.get("role") == "answer":
             cell.source = ANSWERS.get(place["exercise"], cell.source)
-    notebook.cells = [cell for cell, place in places if place.get("exercise") not in without]
+        if cell.source.startswith(("import ", "from ")) or place["exercise"] not in (None, *without):
+            kept.append(cell)
+    notebook.cells = kept
     return notebook
 
 
 def test_a_workbook_is_written_again_only_if_nobody_has_worked_in_it():
-    notebook = exercises.generate(SMALL, editions.WORK)
+    notebook = exercises.generate(*exercises.sources(["05"]), editions.WORK)
     for cell in notebook.cells:  # a run of it is no work
         if cell.cell_type == "code":
             cell.execution_count, cell.outputs = 1, [new_output("stream", text="out")]

@@ -2,24 +2,11 @@
 
 import ast
 import pkgutil
-import sys
-from pathlib import Path
 
 import nbformat
-import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-import paper_index  # noqa: E402
-
-import notebooks  # noqa: E402
+from tools_path import notebooks, paper_index
 
 SOURCES = notebooks.sources()
-
-
-@pytest.fixture(scope="module")
-def marks():
-    return paper_index.marks({source.stem: notebooks.generate(source) for source in SOURCES})
 
 
 def test_every_notebook_shows_pictures_no_error_and_no_widget_and_holds_its_prose_to_assertions():
@@ -34,19 +21,21 @@ def test_every_notebook_shows_pictures_no_error_and_no_widget_and_holds_its_pros
         assert sum(isinstance(node, ast.Assert) for node in ast.walk(tree)) >= 3, source.stem
 
 
-def test_every_equation_and_section_of_the_method_has_its_place(marks):
+def test_every_equation_and_section_of_the_method_has_its_place_and_leads_to_a_function_and_a_test():
+    marks = paper_index.marks({source.stem: notebooks.generate(source) for source in SOURCES})
     keys = {mark.key for mark in marks}
     assert {f"equation {number}" for number in range(1, 15)} <= keys
     sections = ("3.1", "3.1.1", "3.1.2", "4.1", "4.2", "4.2.1", "4.3", "5.1", "5.3", "5.4")
     assert {f"section {number}" for number in sections} <= keys
     assert {mark.notebook for mark in marks} == {source.stem for source in SOURCES}
-
-
-def test_index_marks_lead_to_a_function_and_a_test(marks):
     lost = []
     for mark in marks:
         path, *names = mark.test.split("::")
-        body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body if (ROOT / path).is_file() else []
+        body = (
+            ast.parse((notebooks.ROOT / path).read_text(encoding="utf-8")).body
+            if (notebooks.ROOT / path).is_file()
+            else []
+        )
         for name in names:
             body = [part for node in body if getattr(node, "name", "") == name for part in node.body]
         try:

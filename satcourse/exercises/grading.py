@@ -48,9 +48,9 @@ def run(path: Path) -> NotebookNode:
     A cell that hangs is interrupted; after one that ends its kernel no other runs. The file is not changed.
     """
     notebook: Any = nbformat.read(path, 4)
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
-    for cell in cells:
-        cell.outputs, cell.execution_count = [], None
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
     client = NotebookClient(
         notebook,
         timeout=CELL_SECONDS,
@@ -61,11 +61,13 @@ def run(path: Path) -> NotebookNode:
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
     )
-    try:
-        client.execute(stderr=subprocess.DEVNULL)  # the kernel's own; what cells print comes as a message
-    except DeadKernelError:
-        last = next(cell for cell in cells if cell.execution_count is None)
-        last.outputs.append(nbformat.v4.new_output("error", ename="DeadKernel", evalue=DIED, traceback=[]))
+    with client.setup_kernel(stderr=subprocess.DEVNULL):  # the kernel's own; what cells print comes as a message
+        for index, cell in enumerate(notebook.cells):
+            try:
+                client.execute_cell(cell, index)
+            except DeadKernelError:
+                cell.outputs = [nbformat.v4.new_output("error", ename="DeadKernel", evalue=DIED, traceback=[])]
+                break
     return notebook
 
 
