@@ -14,14 +14,12 @@ from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Reader, read_ahead
 from satlib.errors import Diverged
 from satlib.evaluation import metrics
-from satlib.evaluation.evaluate import BATCH, generate, images_of, quick_bleu
+from satlib.evaluation.evaluate import BATCH, generate, quick_bleu
 from satlib.files.progress import say
 from satlib.model.captioner import Captioner
 from satlib.model.objective import negative_log_likelihood
 from satlib.training.checkpoint import RunState
 from satlib.training.training_data import TrainingData
-
-NORMALISATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5)
 
 
 def dev_score(record: Mapping[str, Any], select: str) -> float:
@@ -113,16 +111,15 @@ def choose_decoding(
     data: CaptionSet,
     reader: Reader,
     beams: Sequence[int] = (1, 2, 3, 4, 5),
-    normalisations: Sequence[float] = NORMALISATIONS,
+    normalisations: Sequence[float] = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5),
 ) -> dict[tuple[int, float], float]:
     """The dev CIDEr of each beam width and length normalisation, the best first; of equal ones, the smaller values."""
-    examples, scores = images_of(data, "dev"), {}
+    examples, scores = data.split("dev"), {}
     references = {example.image_id: example.references for example in examples}
     for beam in beams:
         for exponent in normalisations if beam > 1 else (0.0,):  # a beam of 1 ranks no hypotheses
             captions = generate(captioner, reader, examples, beam, exponent, progress=False)
-            texts = {image_id: caption.text for image_id, caption in captions.items()}
-            columns, _ = metrics.measure(texts, references, meteor=False)
+            columns, _ = metrics.measure({name: one.text for name, one in captions.items()}, references, meteor=False)
             scores[beam, exponent] = sum(columns["CIDEr"]) / len(examples)
             say(f"beam {beam}, length normalisation {exponent:g}: dev CIDEr {scores[beam, exponent]:.2f}")
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
