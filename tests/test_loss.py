@@ -14,7 +14,6 @@ import torch
 from satlib.beyond import rewards as rewards_module
 from satlib.data.batches import Batch
 from satlib.data.text import END, PAD
-from satlib.model.objective import caption_loss
 from satlib.model.search import rollout
 
 B = 8  # captions of a batch
@@ -204,12 +203,3 @@ class TestUpdate:
         found, alone, *_ = self.gradients(tmp_path, clip=0.01)
         assert alone.norm() > 0.02
         torch.testing.assert_close(found, alone * 0.01 / alone.norm(), rtol=1e-3, atol=1e-8)
-
-
-def test_terms_are_added():
-    decoder, captions = tiny.decided().decoder, torch.tensor([[2, 3, END]] * 2)
-    terms = [lambda output: (output.alphas.sum(), {}), lambda output: (1, {"more": torch.ones(())})]
-    a = tiny.Reader().read(["dev-0", "dev-1"])
-    plain, both = (caption_loss(decoder, a, captions, 1.0, terms=added) for added in ([], terms))
-    torch.testing.assert_close(both.loss, plain.loss + 6 + 1)
-    assert "more" in both.means
