@@ -5,7 +5,6 @@ A feature store is a folder with two files. `annotations.f16` is an array with o
 and the size and modification time of its file, so that new and changed images are noticed.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -114,11 +113,8 @@ class FeatureStore:
 
 
 def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> Path:
-    """The folder of a store, below the data root; for a set elsewhere, its name has a hash of that path."""
-    name = data.name
-    if data.home is not None and not data.home.is_relative_to((root / data.name).resolve()):
-        name += "-" + hashlib.sha256(str(data.home).encode()).hexdigest()[:8]
-    return root / "features" / f"{name}-{encoder}-{view}".replace(":", "-").replace("/", "-")
+    """The folder of a store, below the data root."""
+    return root / "features" / f"{data.name}-{encoder}-{view}".replace(":", "-").replace("/", "-")
 
 
 class Reader(Protocol):
