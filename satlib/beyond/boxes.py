@@ -6,6 +6,7 @@ they use the cross-entropy with an even map over the boxes, `box_loss` takes -lo
 boxes the model looks stays free.
 """
 
+import functools
 import hashlib
 from collections.abc import Sequence
 
@@ -39,9 +40,7 @@ def box_loss(alphas: Tensor, covers: Tensor) -> Tensor:
 class BoxTargets:
     """The boxes of the words of training captions, as shares of the encoder's cells.
 
-    Attributes:
-        phrases: the number of phrases with boxes.
-        hash: SHA-256 of all words and boxes, which identifies them in a checkpoint.
+    phrases: the number of phrases with boxes. hash: SHA-256 of all words and boxes.
     """
 
     def __init__(
@@ -53,13 +52,8 @@ class BoxTargets:
         view: str = "whole",
         weight: float = 1.0,
     ) -> None:
-        """Look up the phrases of every caption of the examples; `grid` is the encoder's (h, w).
-
-        Raises:
-            SatlibError: no phrase of these captions has boxes.
-        """
+        """Look up the phrases of every caption of the examples; `grid` is the encoder's (h, w)."""
         self._grid, self.weight = grid, weight
-        self._covers: dict[_Boxes, Tensor] = {}
         self._boxes: dict[tuple[str, tuple[int, ...]], list[tuple[int, _Boxes]]] = {}
         for image_id, reference in ((one.image_id, caption) for one in examples for caption in one.references):
             if image_id not in entities:
@@ -82,7 +76,7 @@ class BoxTargets:
         covers = torch.zeros(*captions.shape, self._grid[0] * self._grid[1])
         for row, (image_id, ids) in enumerate(zip(image_ids, captions.tolist(), strict=True)):
             for word, boxes in self._boxes.get((image_id, tuple(i for i in ids if i != PAD)), ()):
-                covers[row, word] = self._cover(boxes)
+                covers[row, word] = cover(boxes, self._grid)
         return covers
 
     def __call__(self, batch: Batch, places: Tensor | None, output: Output) -> tuple[Tensor, dict[str, Tensor]]:
@@ -93,12 +87,6 @@ class BoxTargets:
         loss = box_loss(output.alphas, covers)
         return self.weight * loss.mean(), {"boxes": loss.sum() / covers.any(2).sum().clamp(min=1)}
 
-    def _cover(self, boxes: _Boxes) -> Tensor:
-        """The share of each cell (L,) inside the union of the boxes; computed once."""
-        if boxes not in self._covers:
-            self._covers[boxes] = cover(boxes, self._grid)
-        return self._covers[boxes]
-
 
 def terms(
     recipe: Recipe,
@@ -107,11 +95,7 @@ def terms(
     vocabulary: Vocabulary,
     grid: tuple[int, int],
 ) -> list[BoxTargets]:
-    """The terms that a recipe's `objective.boxes` adds to the loss: one, or none where its weight is 0.
-
-    Raises:
-        SatlibError: the weight without annotations, or annotations without the weight.
-    """
+    """The terms that a recipe's `objective.boxes` adds to the loss: one, or none where its weight is 0."""
     weight = recipe.objective.boxes
     if (entities is not None) != (weight > 0):
         raise SatlibError(
@@ -121,6 +105,7 @@ def terms(
     return [] if entities is None else [BoxTargets(entities, examples, vocabulary, grid, recipe.encoder.view, weight)]
 
 
+@functools.cache
 def cover(boxes: _Boxes, grid: tuple[int, int]) -> Tensor:
     """The share of each cell (L,) inside the union of boxes, exact for boxes on whole pixels of the 224-pixel square."""
     mask = np.zeros((SIZE, SIZE))

@@ -17,7 +17,8 @@ The advantage A_n says how much better a caption is than its baseline (`reward.b
   nearly the same reward count as much as any other (Liu et al., 2025, arXiv:2503.20783).
 
 With hard attention the places s~ are sampled as well, and log p(s~|a) is added to log p(y|s~,a); for some images
-(`hard.expectation`) the expected context replaces the samples, in all captions of the image. Training must start from a model that already captions: random captions all get about the same reward.
+(`hard.expectation`) the expected context replaces the samples, in all captions of the image. Training must start from a model that
+already captions: random captions all get about the same reward.
 
 At temperature 1 nearly every sampled caption is worse than the one that beam search would give, and the model mostly learns to
 sample safer captions; that takes far more captions than these data sets have. At 1/2 the samples are close to those captions.
@@ -51,11 +52,7 @@ class Consensus:
     """
 
     def __init__(self, examples: Sequence[Example], vocabulary: Vocabulary, config: RewardConfig) -> None:
-        """Count the n-grams in the references of all images whose captions will be rewarded.
-
-        Raises:
-            SatlibError: all weights of the reward are 0.
-        """
+        """Count the n-grams in the references of all images whose captions will be rewarded."""
         if not config.cider + config.bleu1 + config.bleu4 > 0:
             raise SatlibError("all weights of the reward are 0: set reward.cider, reward.bleu1 or reward.bleu4 above 0")
         self.config = config
@@ -91,8 +88,7 @@ class Consensus:
     def bleu(self, key: str, caption: Sequence[int]) -> tuple[float, float]:
         """BLEU-1 and BLEU-4 of one caption with their brevity penalty, each 0 to 1.
 
-        Counts for n > 1 are smoothed by adding one, so that a caption without a matching 4-gram does not score 0 (Lin and Och,
-        2004).
+        Counts for n > 1 are smoothed by adding one: a caption without a matching 4-gram does not score 0 (Lin and Och, 2004).
         """
         length, reference, *matches = bleu_counts(caption, self._references[key])
         if not matches[0]:
