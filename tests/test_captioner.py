@@ -12,7 +12,7 @@ from refusals import refused
 from satlib.data import images
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.files.weights import read_safetensors, write_safetensors
+from satlib.files.weights import read_safetensors
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
 
@@ -97,14 +97,6 @@ class TestRefusals:
         assert "does not exist; train one with: satlib train RECIPE" in error(tmp_path / "nothing")
         assert "model.safetensors does not exist" in error(tmp_path)
 
-    def test_cut_short(self, captioner, tmp_path):
-        path = tmp_path / "model.safetensors"
-        captioner.save(path)
-        whole = path.read_bytes()
-        for length in (0, 7, 100, len(whole) // 2, len(whole) - 1):
-            path.write_bytes(whole[:length])
-            assert f"{path} is damaged or truncated" in error(path)
-
     def test_other_weights_of_the_encoder(self, captioner, tmp_path, monkeypatch):
         captioner.save(tmp_path / "model.safetensors")
         monkeypatch.setitem(encoders._BUILDERS, "tiny", lambda pretrained: tiny.build(False))
@@ -122,14 +114,6 @@ class TestNotFinite:
         with pytest.raises(SatlibError, match=r"decoder\.output\.bias"):
             captioner.save(tmp_path / "model.safetensors", storage)
         assert not list(tmp_path.iterdir())
-
-    def test_is_not_read(self, captioner, tmp_path):
-        path = tmp_path / "model.safetensors"
-        captioner.save(path)
-        header, tensors = read_safetensors(path)
-        tensors["decoder.gates_word.bias"][7] = math.nan
-        write_safetensors(path, tensors, header)
-        assert "decoder.gates_word.bias" in error(path)
 
 
 class TestCaption:

@@ -165,12 +165,6 @@ class TestMistakes:
         common = ["own-folder", *changes(folder), "--data", tmp_path, "--out", tmp_path / "run"]
         assert "run satlib features" in mistake(capsys, "train", *common)
 
-    @pytest.mark.parametrize("words", [("dance",), ("train",), ("caption", "x.jpg", "--beam", "0")])
-    def test_usage(self, capsys, words):
-        with pytest.raises(SystemExit) as end:
-            cli.main(words)
-        assert end.value.code == 2
-
     def test_ctrl_c_is_one_line(self, monkeypatch, capsys):
         def interrupted(options):
             raise KeyboardInterrupt

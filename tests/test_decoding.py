@@ -53,18 +53,6 @@ def test_a_full_beam_is_exhaustive_search(seed, max_length):
         torch.testing.assert_close([h.log_probability for h in found[image]], [p for p, _ in expected])
 
 
-@pytest.mark.parametrize("beam", [1, 2, 3, 7])
-def test_images_do_not_meet_in_a_batch(beam):
-    """Each image alone gives what it gives among others, maps included."""
-    model, a = decoder(3)
-    together = beam_search(model, a, beam, 5)
-    for image in range(len(a)):
-        alone = beam_search(model, a[image : image + 1], beam, 5)[0]
-        assert [h.words for h in alone] == [h.words for h in together[image]]
-        for one, other in zip(alone, together[image], strict=True):
-            torch.testing.assert_close(one.alphas, other.alphas)
-
-
 @pytest.mark.parametrize("decode", ["greedy", "beam"])
 def test_log_probability_and_maps_are_those_of_the_words(decode):
     """Parents are kept right: feeding the words back gives the same probability, maps and gates."""
@@ -156,56 +144,6 @@ def test_a_rollout_by_hand(temperature):
             )
             if temperature == 0:
                 assert word == may_follow[int(log_p[may_follow].argmax())]
-
-
-def test_a_rollout_is_differentiable_and_greedy_is_not():
-    model, a = decoder(7)
-    made = rollout(model, model.project(a), model.initial_state(a), 3)
-    assert made.log_p.requires_grad
-    assert made.log_policy.requires_grad
-    assert not any(h.alphas.requires_grad or h.betas.requires_grad for h in greedy(model, a, 3))
-    assert not any(h.alphas.requires_grad for found in beam_search(model, a, 2, 3) for h in found)
-
-
-def steps_of(search, model, *arguments, **more):
-    """How many words a search asks the decoder for."""
-    counted = 0
-    with pytest.MonkeyPatch.context() as patch:
-        step = model.step
-
-        def counting(*inputs):
-            nonlocal counted
-            counted += 1
-            return step(*inputs)
-
-        patch.setattr(model, "step", counting)
-        search(model, *arguments, **more)
-    return counted
-
-
-def with_bias(end):
-    """A model that hardly sees what it has said, and wants to end that much."""
-    model, a = decoder(3, sharpness=0.01)
-    with torch.no_grad():
-        model.output.bias.zero_()
-        model.output.bias[END] = end
-    return model, a
-
-
-class TestEnds:
-    """A search stops when nothing can change any more, and not before."""
-
-    def test_greedy_and_sampling_when_every_caption_has_ended(self):
-        eager, a = with_bias(20.0)
-        assert steps_of(greedy, eager, a, 9) == steps_of(sample, eager, a, 9) == 1
-        assert steps_of(greedy, with_bias(-20.0)[0], a, 9) == 10
-
-    def test_the_beam_when_no_living_hypothesis_can_overtake(self):
-        eager, a = with_bias(20.0)
-        # "" ends at the first step; the second best, of one word, at the second, and then two of two have ended.
-        assert steps_of(beam_search, eager, a, 1, 9) == 1
-        assert steps_of(beam_search, eager, a, 2, 9) == 2
-        assert steps_of(beam_search, with_bias(-20.0)[0], a, 2, 9) == 10
 
 
 def plain_beam_search(model, a, beam, max_length, normalisation):

@@ -67,14 +67,6 @@ def test_directions_are_those_of_numpys_svd(monkeypatch):
     assert np.allclose(np.linalg.svd(found @ expected.T)[1], 1, atol=0.01)  # the same span
 
 
-def test_other_directions_are_unlike(monkeypatch):
-    monkeypatch.setattr(familiarity, "DIRECTIONS", 5)
-    data, reader = random_set()
-    learnt = learnt_from(data, reader)
-    outside = torch.linalg.svd(learnt.span()).Vh[5:]
-    assert all(learnt.unlike(outside[:, None].expand(-1, 4, -1)))
-
-
 def a_captioner():
     return Captioner(tiny.the_recipe(), Vocabulary(["a", "red", "circle"]), encoders.create("tiny")).eval()
 

@@ -7,13 +7,11 @@ import tiny
 import torch
 from torch import nn
 
-from satcourse.widgets import reading
-from satlib.beyond.rewards import reward_loss
 from satlib.data.text import END
 from satlib.model import search
 from satlib.model.captioner import Captioner
 from satlib.model.transformer import TransformerDecoder
-from satlib.recipe import DecoderConfig, RewardConfig
+from satlib.recipe import DecoderConfig
 
 B, L, D, K, C = 3, 5, 8, 7, 4
 EXACT = {"atol": 1e-10, "rtol": 0.0}
@@ -153,21 +151,3 @@ class TestRuns:
         assert "red" in captions[0].words
         assert "blue" in captions[1].words
         assert captions[0].alphas.shape == (len(captions[0].words) + 1, 2, 2)
-
-    def test_a_caption_is_read_word_by_word(self, run):
-        captioner, a = run[0], tiny.Reader().read(["test-0"])
-        greedy = search.greedy(captioner.decoder, a, captioner.recipe.decoding.max_length)[0]
-        read = reading.read(captioner, a[0])
-        assert read.words == captioner.vocabulary.decode(greedy.words)
-        torch.testing.assert_close(read.alphas.flatten(1), greedy.alphas)
-        lit = reading.read(captioner, a[0], given=torch.eye(4)[:1])
-        assert lit.alphas[0].flatten().tolist() == [1, 0, 0, 0]
-        assert lit.alphas[1].max() < 1
-
-
-def test_rewards_reach_every_weight():
-    model, a = decoder(), images()
-    reward_loss(
-        model, a, lambda made: made.lengths.double(), RewardConfig(samples=3, temperature=1.0), 4
-    ).loss.backward()
-    assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in model.parameters())
