@@ -1,6 +1,6 @@
 """Word counts and caption lengths: these of Flickr8k can be distributed where its captions cannot.
 
-flickr8k-counts.tsv has one column per split and rows such as "images", "length 7" and "word dog"; its numbers are those of
+flickr8k-counts.tsv has one column per split and rows such as "length 7" and "word dog"; its numbers are those of
 `count(load("flickr8k"))`.
 """
 
@@ -15,9 +15,8 @@ from satlib.files.reading import read_lines
 
 @dataclass
 class Counts:
-    """One split: the number of images, of captions by length in words, and of occurrences of each word."""
+    """One split: the number of captions by their length in words, and of occurrences of each word."""
 
-    images: int = 0
     lengths: Counter[int] = field(default_factory=Counter)
     words: Counter[str] = field(default_factory=Counter)
 
@@ -26,10 +25,9 @@ def count(data: CaptionSet) -> dict[str, Counts]:
     """The counts of every split of a set, with satlib's tokeniser."""
     counts = {}
     for split in SPLITS:
-        examples = data.split(split)
-        captions = [tokenise(caption) for example in examples for caption in example.references]
+        captions = [tokenise(caption) for example in data.split(split) for caption in example.references]
         words = Counter(word for caption in captions for word in caption)
-        counts[split] = Counts(len(examples), Counter(map(len, captions)), words)
+        counts[split] = Counts(Counter(map(len, captions)), words)
     return counts
 
 
@@ -40,10 +38,8 @@ def read() -> dict[str, Counts]:
         label, *numbers = line.split("\t")
         kind, _, name = label.partition(" ")
         for split, number in zip(SPLITS, map(int, numbers), strict=True):
-            if kind == "images":
-                counts[split].images = number
-            elif kind == "length" and number:
+            if kind == "length" and number:
                 counts[split].lengths[int(name)] = number
-            elif number:
+            elif kind == "word" and number:
                 counts[split].words[name] = number
     return counts
