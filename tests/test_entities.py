@@ -82,7 +82,9 @@ def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
 
 
 def test_what_is_not_entities_is_refused(tmp_path):
-    with pytest.raises(SatlibError, match="neither a folder nor"):
-        Entities(tmp_path / "nowhere")
-    with pytest.raises(SatlibError, match="lacks the folders Annotations and Sentences"):
-        Entities(tmp_path)
+    for place, words in (
+        (tmp_path / "nowhere", "neither a folder nor"),
+        (tmp_path, "lacks the folders Annotations and"),
+    ):
+        with pytest.raises(SatlibError, match=words):
+            Entities(place)

@@ -127,7 +127,7 @@ def test_the_whole_is_a_hamming_filter_in_both_directions(size):
 
 @pytest.mark.parametrize("view", ["whole", "crop"])
 def test_a_square_of_the_right_size_is_untouched(view):
-    photo = Image.effect_noise((224, 224), 80).convert("RGB")
+    photo = noise((224, 224))
     assert square(photo, view) is photo
     assert seen_box((224, 224), view) == (0, 0, 224, 224)
 
