@@ -249,15 +249,10 @@ def best_lie(references):
 
 
 @right("8.1")
-def best_and_last_by_waiting(scores, patience):
-    best, waited = 1, 0
-    for epoch in range(2, len(scores) + 1):
-        waited += 1
-        if scores[epoch - 1] > scores[best - 1]:
-            best, waited = epoch, 0
-        if waited == patience:
-            return best, epoch
-    return best, len(scores)
+def best_and_last_in_windows(scores, patience):
+    epochs = range(patience + 1, len(scores) + 1)
+    last = next((n for n in epochs if max(scores[n - patience : n]) <= max(scores[: n - patience])), len(scores))
+    return scores.index(max(scores[:last])) + 1, last
 
 
 @right("8.3")

@@ -3,8 +3,6 @@
 import json
 import re
 
-import pytest
-
 from satcourse import demo
 from satlib import recipe
 from satlib.data.text import Vocabulary
@@ -23,17 +21,12 @@ TINY = (
 SIZES = {"dev": 2, "test": 3, "progress": False}
 
 
-@pytest.fixture
-def tiny_model(tmp_path, monkeypatch):
-    """In place of the trained model: one with random weights and few words."""
-    changes = [change for change in TINY if change.startswith("deco")]
-    vocabulary = Vocabulary.from_captions(["a dog", "a red boat"], 10, 1)
-    chosen, encoder = recipe.load("flickr8k-lite0-soft", changes), encoders.create("efficientnet-lite0")
-    Captioner(chosen, vocabulary, encoder).save(tmp_path / "tiny.safetensors")
-    monkeypatch.setattr(shipped, "model", lambda name=shipped.PHOTOGRAPHS: tmp_path / "tiny.safetensors")
-
-
-def test_the_demo_shows_everything_and_starts_over(tmp_path, tiny_model, monkeypatch, capsys):
+def test_the_demo_shows_everything_and_starts_over(tmp_path, monkeypatch, capsys):
+    # In place of the trained model: one with random weights and few words.
+    chosen = recipe.load("flickr8k-lite0-soft", [change for change in TINY if change.startswith("deco")])
+    captioner = Captioner(chosen, Vocabulary(["a", "dog"]), encoders.create("efficientnet-lite0"))
+    captioner.save(tmp_path / "tiny.safetensors")
+    monkeypatch.setattr(shipped, "model", lambda: tmp_path / "tiny.safetensors")
     monkeypatch.setenv("PATH", str(tmp_path))  # no Java: METEOR costs seconds, and is not needed
     monkeypatch.setattr(demo, "people", list)
     monkeypatch.setattr(demo, "PHOTOGRAPHS", ("chelsea.png",))

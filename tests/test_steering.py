@@ -9,7 +9,6 @@ from satcourse.widgets import steering
 from satcourse.widgets.reading import ALTERNATIVES, annotate, read
 from satlib.data.text import UNKNOWN
 from satlib.errors import SatlibError
-from satlib.model import search
 
 PHOTOS = [tiny.draw(example) for example in tiny.data().examples[:5]]
 
@@ -25,18 +24,6 @@ def test_a_temperature_divides_the_energies(temperature):
     tempered = steering.tempered(energies.softmax(1), temperature)
     torch.testing.assert_close(tempered, (energies / temperature).softmax(1))
     assert steering.tempered(torch.tensor([1e-40, 1.0, 0.0]), 1e-4).tolist() == [0, 1, 0]
-
-
-@pytest.mark.parametrize("attention", ["soft", "hard", "none"])
-def test_untouched_a_steered_decoder_says_the_same_and_shares_its_weights(a, attention):
-    decoder = decided(attention).decoder
-    before = search.greedy(decoder, a)
-    if attention == "soft":
-        cold = search.greedy(steering.steered(decoder, 0.2), a)
-        assert any(not torch.equal(one.alphas, other.alphas) for one, other in zip(before, cold, strict=True))
-    for one, other in zip(before, search.greedy(steering.steered(decoder), a), strict=True):
-        assert one.words == other.words
-        assert torch.equal(one.alphas, other.alphas)
 
 
 def test_maps_that_are_given(a):
