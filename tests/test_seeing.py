@@ -40,7 +40,7 @@ def pull_back(picture, output):
     return gradient[0], int(channel), (int(row), int(column))
 
 
-def test_maps_are_what_the_encoder_gives():
+def test_maps_are_what_each_module_gives():
     encoder, pixels = vgg_like(), pictures(2)
     maps = seeing.look(encoder, pixels, ["conv1_2", "conv2_1"]).maps
     assert torch.equal(maps["conv1_2"], encoder.body[:4](encoder.normalised(pixels)))
