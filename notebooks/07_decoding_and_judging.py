@@ -571,7 +571,7 @@ my_guess_lead = ...
 def stored(model):
     """What BLEU counts for each of 1,000 test photographs, of a model's stored evaluation."""
     path = next(path for path in shipped.evaluations() if path.parent.name == model)
-    return statistics.Statistics.of(json.loads(path.read_text())["statistics"])
+    return statistics.Statistics.restored(json.loads(path.read_text())["statistics"])
 
 
 def bootstrap(one, other):

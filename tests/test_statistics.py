@@ -36,7 +36,7 @@ def test_scores_are_those_of_the_tools(few_paraphrases, tmp_path, some):
     """On all images and on half of them. CIDEr's n-gram weights are those of the whole set: there, only the whole is compared."""
     spoken, human = corpus()
     columns, _ = metrics.measure(spoken, human)
-    whole = statistics.Statistics.of(statistics.stored(columns, list(spoken)))
+    whole = statistics.Statistics.restored(statistics.stored(columns, list(spoken)))
     chosen = np.array([not some or int(image.split(".")[0]) % 2 for image in whole.images], dtype=float)
     found = {name: value[0] for name, value in statistics.scores(whole, chosen[None]).items()}
     ids = [image for image, taken in zip(whole.images, chosen, strict=True) if taken]
@@ -64,7 +64,7 @@ def meteor_by_the_program(spoken, human, folder):
 def test_the_stored_results_have_their_scores_in_their_statistics():
     for path in shipped.evaluations():
         evaluation = json.loads(path.read_text())
-        of_images = statistics.Statistics.of(evaluation["statistics"])
+        of_images = statistics.Statistics.restored(evaluation["statistics"])
         assert set(of_images.images) == set(evaluation["captions"])
         found = statistics.scores(of_images, np.ones((1, len(of_images.images))))
         assert {"BLEU-4", "METEOR", "CIDEr", "ROUGE-L"} <= found.keys()
@@ -78,7 +78,7 @@ def test_statistics_with_gaps_and_ratios_by_hand():
                "peak": [1.0, 0.0, 1.0], "CIDEr": [1.23456, 2.0, 3.0]}  # fmt: skip
     made = statistics.stored(columns, ["c", "b", "a"])
     assert made["images"] == {"c": [0.25, 1, 4, 1, 1.235], "b": [None, 0, 0, 0, 2], "a": [0.75, 1, 1, 1, 3]}
-    found = statistics.scores(statistics.Statistics.of(made), np.array([[1.0, 1, 1], [2, 0, 1]]))  # of a, b, c
+    found = statistics.scores(statistics.Statistics.restored(made), np.array([[1.0, 1, 1], [2, 0, 1]]))  # of a, b, c
     assert found["map movement"] == pytest.approx([0.5, (2 * 0.75 + 0.25) / 3])
     assert found["exact match"] == pytest.approx([200 / 3, 100])
     assert found["peak"] == pytest.approx([100 * 2 / 5, 100 * 3 / 6])

@@ -87,8 +87,8 @@ def evaluate(
         captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
     options = {"beam": beam, "length_normalisation": length_normalisation, "look": look}
     given = {name: value for name, value in options.items() if value is not None}
-    recipe = captioner.recipe
-    recipe = msgspec.structs.replace(recipe, decoding=msgspec.structs.replace(recipe.decoding, **given))
+    decoding = msgspec.structs.replace(captioner.recipe.decoding, **given)
+    recipe = msgspec.structs.replace(captioner.recipe, decoding=decoding)
     columns = maps.sharpness(captions[example.image_id] for example in examples)
     if data.name == "scenes" and recipe.decoder.attention != "none":  # a uniform map has no peak to measure
         words = [maps.measure_all([example], captions) for example in examples]

@@ -72,14 +72,14 @@ def sharpness(captions: Iterable[Caption]) -> metrics.Columns:
 
 
 def upsample(alphas: Tensor) -> Tensor:
-    """Attention maps (C, h, w) as pixels (C, 224, 224), float64, each of the sum 1. For a drawing, `overlay.upsample` also blurs."""
+    """Attention maps (C, h, w) as pixels (C, 224, 224), float64, each of the sum 1; drawings also blur them (`overlay`)."""
     cells = alphas.double().unsqueeze(1)
     pixels = functional.interpolate(cells, size=(SIZE, SIZE), mode="bilinear", align_corners=False).squeeze(1)
     return pixels / pixels.sum((1, 2), keepdim=True)
 
 
 def measure(image_id: str, alphas: Tensor, targets: Sequence[Target], peaked: bool = True) -> list[Measurement]:
-    """Compare the maps of a caption's words, alphas (C, h, w), with the regions of what they name; even maps are not `peaked`."""
+    """Compare the maps of a caption's words, alphas (C, h, w), with the regions of what they name; even maps have no peak."""
     if not targets:
         return []
     alphas = alphas.double()

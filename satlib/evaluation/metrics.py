@@ -52,7 +52,7 @@ def measure(
 ) -> tuple[Columns, list[str]]:
     """Measure one caption per image against its references: the numbers of each caption, and a line for each score that is missing.
 
-    Captions are given as they are written, by image id; an empty one counts and scores 0. METEOR takes ten seconds or more to start.
+    Captions are given as they are written, by image id; an empty one counts and scores 0. METEOR takes ten seconds to start.
 
     Raises:
         SatlibError: the image ids differ, or no reference of an image has a word.

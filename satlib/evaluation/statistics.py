@@ -33,7 +33,7 @@ class Statistics:
     values: np.ndarray  # (N, P); NaN for what an image does not have, such as the movement of an empty caption's maps
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> "Statistics":
+    def restored(cls, stored: Mapping[str, Any]) -> "Statistics":
         """The statistics of an evaluation file, {"columns": [...], "images": {id: [...]}}."""
         images = tuple(sorted(stored["images"]))
         values = np.array([stored["images"][image] for image in images], dtype=np.float64)
@@ -41,7 +41,7 @@ class Statistics:
 
 
 def stored(columns: Mapping[str, Sequence[float | None]], image_ids: Sequence[str]) -> dict[str, Any]:
-    """Columns of numbers, one for each image, as `Statistics.of` reads them: whole numbers as such, others to 3 decimals."""
+    """Columns of numbers, one for each image, as `Statistics.restored` reads them: whole numbers as such, others to 3 decimals."""
 
     def short(value: float | None) -> float | int | None:
         return None if value is None else int(value) if float(value).is_integer() else round(float(value), 3)

@@ -18,16 +18,11 @@ from satlib.evaluation import evaluate
 from satlib.evaluation.statistics import Statistics, differences, intervals
 from satlib.files.reading import read_json
 
-# Column -> name of the score in an evaluation, decimals. BLEU and METEOR are the paper's.
-COLUMNS = {
-    **{f"BLEU-{n}": (f"BLEU-{n} (no brevity penalty)", 1) for n in range(1, 5)},
-    "METEOR": ("METEOR", 2),
-    "COCO BLEU-4": ("BLEU-4", 1),
-    "CIDEr": ("CIDEr", 1),
-    "exact match": ("exact match", 1),
-    "mass": ("mass", 1),
-    "peak": ("peak", 1),
-}
+# Column -> name of the score in an evaluation. BLEU and METEOR are the paper's.
+COLUMNS = {f"BLEU-{n}": f"BLEU-{n} (no brevity penalty)" for n in range(1, 5)}
+COLUMNS |= {"METEOR": "METEOR", "COCO BLEU-4": "BLEU-4", "CIDEr": "CIDEr", "exact match": "exact match"}
+COLUMNS |= {"mass": "mass", "peak": "peak"}
+DECIMALS = dict.fromkeys(COLUMNS, 1) | {"METEOR": 2}
 COMPARED = ("BLEU-1", "BLEU-4", "METEOR", "CIDEr")
 NOTES = (
     "Percent. BLEU-1..4: without brevity penalty, as in the paper; COCO BLEU-4: with it, as in the COCO tools.",
@@ -73,19 +68,19 @@ def rows(paths: Iterable[Path], split: str = "test") -> list[Row]:
 
 
 def _row(path: Path, evaluation: Mapping[str, Any]) -> Row:
-    """Our row, from an evaluation and, if `satlib ground` has measured the run with boxes, what is beside it."""
+    """Our row, from an evaluation and, beside it, what `satlib ground` measured with boxes."""
     scores = dict(evaluation["metrics"])
     grounded = path.with_name(f"ground-{evaluation['split']}.json")
     if grounded.is_file():
         means = read_json(grounded, dict[str, Any], "a result of satlib ground").get("true", {}).get("all", {})
         scores |= {name: means[name] for name in ("mass", "peak") if name in means}
-    statistics = Statistics.of(evaluation["statistics"])
+    statistics = Statistics.restored(evaluation["statistics"])
     widths = {name: (high - low) / 2 for name, (low, high) in intervals(statistics).items()}
     return Row(
         _NAMES.get(evaluation["data"].lower(), evaluation["data"]),
         path.resolve().parent.name,
-        {column: scores[name] for column, (name, _) in COLUMNS.items() if name in scores},
-        {column: widths[name] for column, (name, _) in COLUMNS.items() if name in scores and name in widths},
+        {column: scores[name] for column, name in COLUMNS.items() if name in scores},
+        {column: widths[name] for column, name in COLUMNS.items() if name in scores and name in widths},
         statistics,
     )
 
@@ -96,7 +91,7 @@ def render(rows: Sequence[Row], markdown: bool = False) -> str:
     cells = [[row.data, f"satlib: {row.name}" if row.ours else row.name] for row in rows]
     for row, line in zip(rows, cells, strict=True):
         for column in columns:
-            decimals = COLUMNS[column][1]
+            decimals = DECIMALS[column]
             figure = f"{row.figures[column]:.{decimals}f}" if column in row.figures else "-"
             if column in row.half_widths:
                 figure += f"{' ± ' if markdown else '±'}{row.half_widths[column]:.{decimals}f}"
@@ -123,8 +118,9 @@ def compare(rows: Sequence[Row]) -> list[list[str]]:
         soft = statistics.get(partner)
         if row.statistics and soft and partner != row.name and soft.images == row.statistics.images:
             leads, cells = differences(row.statistics, soft), []
-            for score, decimals in (COLUMNS[column] for column in COMPARED):
-                lead, low, high = leads.get(score, (math.nan,) * 3)
+            for column in COMPARED:
+                decimals = DECIMALS[column]
+                lead, low, high = leads.get(COLUMNS[column], (math.nan,) * 3)
                 cells.append(f"{lead:+.{decimals}f} ({low:+.{decimals}f} to {high:+.{decimals}f})")
             lines.append([row.data, row.name, partner, *cells])
     return lines
