@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from browser import FLAGS
 from hypothesis import settings
 
 from satlib.evaluation import metrics, plots
@@ -86,7 +85,8 @@ def browser(chromium):
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
+        flags = ["--no-sandbox", "--disable-dev-shm-usage"]  # for containers
+        browser = driver.chromium.launch(executable_path=chromium, args=flags)
         yield browser
         browser.close()
 

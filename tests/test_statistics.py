@@ -84,15 +84,6 @@ def test_statistics_with_gaps_and_ratios_by_hand():
     assert found["peak"] == pytest.approx([100 * 2 / 5, 100 * 3 / 6])
 
 
-def test_the_interval_of_a_mean_is_that_of_the_normal_distribution():
-    """1,000 images: the bootstrap's half width is 1.96 standard errors, within the noise of the resamples."""
-    values = np.random.default_rng(1).normal(50, 20, 1000)
-    made = statistics.Statistics(("CIDEr",), tuple(map(str, range(1000))), values[:, None])
-    low, high = statistics.intervals(made)["CIDEr"]
-    assert (high - low) / 2 == pytest.approx(1.96 * values.std() / np.sqrt(1000), rel=0.06)
-    assert (high + low) / 2 == pytest.approx(values.mean(), abs=0.15)
-
-
 def test_differences_are_paired():
     """A constant difference has no interval, however much the images differ; unpaired, it would be lost in their spread."""
     values = np.random.default_rng(2).normal(50, 20, 200)

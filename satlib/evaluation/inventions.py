@@ -1,8 +1,8 @@
 """What captions invent in photographs: CHAIR (Rohrbach et al., 2018, arXiv:1809.02156) with captions in place of COCO's masks.
 
 An object counts as invented if no reference of the photograph mentions one of its kind: "invented objects" is CHAIR_i, "captions
-that invent" CHAIR_s. Two limits: people do not mention all that they see, so the figures are too high, the same for every model;
-and only the words of `KINDS` count. Words of one kind are equal: "man" for a woman is no invention here.
+that invent" CHAIR_s. People do not mention all that they see, so the figures are too high, for every model. Only the words of
+`KINDS` count; those of one kind are equal: "man" for a woman is no invention here.
 """
 
 from collections.abc import Mapping, Sequence

@@ -73,7 +73,7 @@ def attention_figure(
 
     Each map of alphas (C, h, w) is scaled to its own maximum: a uniform map lights the whole photograph. A map more than there are
     words belongs to the end mark. A thin line encloses what has at least half of the maximum. The gate betas (C,) is printed below
-    each map. `view` is how the encoder crops the photograph (`Captioner.view`); the rest stays dark. `path` is of a PNG file.
+    each map. `view` is how the encoder crops the photograph; the rest stays dark. `path` is of a PNG file.
     """
     if len(alphas) not in (len(words), len(words) + 1):
         raise ValueError(f"{len(words)} words need as many maps, or one more for the end mark, not {len(alphas)}")
