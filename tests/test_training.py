@@ -1,29 +1,33 @@
-"""A run killed at any moment and resumed is bit for bit the one that was not; and what a training does, by hand."""
+"""A run killed at any moment and resumed is bit for bit the one that was not; its lock; and what a training does, by hand."""
 
 import contextlib
 import dataclasses
 import json
 import math
+import os
 import resource
+import signal
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import tiny
 import torch
-from runs import differences
+from runs import differences, without_clock
 
-from satlib import recipe
+from satlib import cli, recipe
 from satlib.data.batches import pairs
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.evaluation import plots
+from satlib.evaluation import evaluate, plots
 from satlib.model import encoders, objective
 from satlib.model.captioner import Captioner, read_safetensors
 from satlib.recipe import TrainingConfig
 from satlib.training import checkpoint, loop, validation
-from satlib.training.checkpoint import CHECKPOINT, LOCK, update_average
+from satlib.training.checkpoint import CHECKPOINT, LOCK, locked, update_average
 from satlib.training.loop import LOG, MODEL, set_learning_rate
+from satlib.training.starting import root_mean_square, with_scale
 
 CURVES = plots.curves_figure
 FILES = {"recipe.toml", "vocabulary.json", LOG, "curves.png", MODEL, CHECKPOINT, LOCK}
@@ -290,3 +294,97 @@ class TestRun:
         assert last["dev_bleu4"] > 99
         best = captioner.hypotheses(tiny.Reader().read([e.image_id for e in examples]), beam=3)
         assert [captioner.read(found[0]).text for found in best] == texts
+
+
+def test_a_folder_belongs_to_one_process_until_it_ends(tmp_path):
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        with locked(tmp_path / "run"):
+            os.write(writing, b"held")
+            signal.pause()
+    assert os.read(reading, 4) == b"held"
+    try:
+        with pytest.raises(SatlibError, match="run is in use by another process"):
+            tiny.train(tmp_path / "run")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    for _ in range(2):  # it is given back after a mistake too
+        with pytest.raises(ZeroDivisionError), locked(tmp_path / "run"):
+            raise ZeroDivisionError
+
+
+def test_stopped_while_dev_captions_are_generated_is_as_never_stopped(tmp_path, monkeypatch):
+    """The signal comes in the middle of the second epoch's captions; what is not finished by then waits for a minute."""
+    generate, judged = evaluate.generate, []
+
+    def slow(*arguments, **options):
+        judged.append(None)
+        if len(judged) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        return generate(*arguments, **options)
+
+    tiny.train(tmp_path / "whole")
+    monkeypatch.setattr(validation, "generate", slow)
+    began = time.monotonic()
+    with pytest.raises(loop.Interrupted, match="the same command resumes"):
+        tiny.train(tmp_path / "stopped")
+    assert time.monotonic() - began < 30
+    tiny.train(tmp_path / "stopped")
+    assert differences(tmp_path / "whole", tmp_path / "stopped") == []
+
+
+def test_sigterm_ends_any_command_as_ctrl_c_does(tmp_path, capsys, monkeypatch):
+    def waits(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setitem(cli.COMMANDS, "info", (waits, ()))
+    assert cli.main(["info"]) == 130
+    assert capsys.readouterr().err == "satlib: interrupted; finished work is kept\n"
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+class Constant:
+    """Vectors of one value, and half of them zero: a root mean square of value / sqrt 2."""
+
+    def read(self, image_ids):
+        a = torch.full((len(image_ids), 4, 6), 8.0)
+        a[:, :2] = 0
+        return a
+
+
+class Scaled(tiny.Reader):
+    """Vectors that are scaled beforehand."""
+
+    def read(self, image_ids):
+        return 0.25 * super().read(image_ids)
+
+
+def test_the_scale_of_annotation_vectors_by_hand():
+    encoder, names = encoders.create("tiny"), [str(i) for i in range(100)]
+    assert root_mean_square(encoder, Constant(), names) == pytest.approx(8 / 2**0.5)
+    assert with_scale(tiny.the_recipe("encoder.scale=0"), encoder, Constant(), names).encoder.scale == 0.18
+    chosen = tiny.the_recipe("encoder.scale=0.5")
+    assert with_scale(chosen, encoder, None, []) is chosen
+
+
+def test_a_run_measures_the_scale_and_goes_on_with_it(tmp_path):
+    for epochs in (1, 2):
+        captioner = tiny.train(tmp_path, "encoder.scale=0", f"training.epochs={epochs}")
+    sizes = tiny.Reader().read([one.image_id for one in tiny.data().split("train")])
+    assert captioner.recipe.encoder.scale == float(f"{1 / sizes.double().square().mean().sqrt().item():.2g}")
+    with pytest.raises(SatlibError, match="is measured when training begins"):
+        Captioner(tiny.the_recipe("encoder.scale=0"), Vocabulary(["a"]), encoders.create("tiny"))
+
+
+def test_the_scale_reaches_the_training_and_every_figure_of_dev(tmp_path):
+    """Scaled by the recipe, or beforehand: the same bits."""
+    runs = []
+    for scale, reader in (("0.25", tiny.Reader()), ("1", Scaled())):
+        captioner = tiny.train(tmp_path / scale, "training.epochs=2", f"encoder.scale={scale}", reader=reader)
+        weights = [value.tolist() for value in captioner.state_dict().values()]
+        runs.append((without_clock(tiny.log(tmp_path / scale)), weights))
+    assert runs[0] == runs[1]
