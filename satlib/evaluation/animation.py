@@ -19,7 +19,7 @@ def animate(photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path
     """Write, for each word, the photograph lit by its map of alphas (C, h, w), above the sentence with the word emphasised."""
     pixels = overlay.scaled(photo, LONGEST)
     height, width = pixels.shape[:2]
-    across = max(width, LONGEST // 2)  # room for a sentence below a narrow photograph
+    across = max(width, LONGEST // 2)  # room for a sentence
     font = ImageFont.truetype(findfont(FontProperties(weight="bold")), LONGEST // 17)
     margin, pad, step = font.size / 2, font.size // 5, 1.35 * font.size
     places: list[tuple[float, float, float]] = []  # left, top and right of each word
