@@ -101,14 +101,11 @@ def test_a_mask_of_numbers_is_none():
     assert message.startswith("expected a tensor of torch.bool, got one of torch.float32")
 
 
-@pytest.mark.parametrize(
-    "body", ["...", "pass", "return None", "return ...", "raise NotImplementedError", "x = ...; return x.sum(1)"]
-)
-def test_all_kinds_of_blank(body):
-    names = {}
-    exec(f"def weights(e):\n    {body}", names)
-    with pytest.raises(Wrong, match=r"^4\.2 is blank: write weights\(\)$"):
-        check("4.2", names["weights"])
+def test_all_kinds_of_blank():
+    for body in ("...", "pass", "return None", "return ...", "raise NotImplementedError", "x = ...; return x.sum(1)"):
+        names = {}
+        exec(f"def weights(e):\n    {body}", names)
+        assert failure(names["weights"]) == "4.2 is blank: write weights()"
 
 
 def test_ipython_shows_the_message_alone():

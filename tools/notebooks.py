@@ -49,9 +49,8 @@ def execute(notebook: NotebookNode) -> None:
     """Run it in place, in its own folder, and keep of its outputs what a reader sees; a cell that fails raises."""
     os.environ[still.ENVIRONMENT] = "1"
     resources = {"metadata": {"path": str(FOLDER)}}
-    client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources)
-    client.store_widget_state = False  # megabytes, which only a kernel can bring to life
-    client.execute()
+    NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources).execute()
+    notebook.metadata = nbformat.from_dict(METADATA)  # without the widgets' states: megabytes that need a kernel
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of day
         outputs: list[NotebookNode] = []
