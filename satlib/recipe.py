@@ -311,4 +311,7 @@ def _conflicts(recipe: Recipe) -> dict[str, bool]:
         'decoder.kind = "transformer" needs decoder.attention = "soft"; hard and none are the LSTM\'s': (
             decoder.kind == "transformer" and decoder.attention != "soft"
         ),
+        f"decoder.heads = {decoder.heads} must divide decoder.hidden = {decoder.hidden}": (
+            decoder.kind == "transformer" and decoder.hidden % decoder.heads > 0
+        ),
     }

@@ -174,10 +174,17 @@ class TestEfficientNetLite:
             torch.testing.assert_close(encoder(photo), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_statistics_are_frozen_on_several_gpus_too():
+    network = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2d(3)))
+    encoders.freeze_statistics(network)
+    assert not network[0].training
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("vgg", "unknown encoder 'vgg'; choose from vgg19, alexnet, "),
+        ("vgg19@0", "unknown encoder 'vgg19@0'"),
         ("small", "encoder.pretrained = false and encoder.train = true"),
         ("model:flickr8k-lite0-soft", "was not trained; name it: encoder.name=efficientnet-lite0"),
     ],

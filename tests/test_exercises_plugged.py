@@ -52,6 +52,7 @@ def test_is_trained(tmp_path, place):
         tmp_path / "own", "training.epochs=1", prepare=lambda it: plugged.plug(it, counted, "mine.py:counted")
     )
     assert (ours.own_attention, own.own_attention) == (None, "mine.py:counted")
+    assert isinstance(own.decoder.attention, plugged.PluggedAttention)
     assert len(calls) > 10
     torch.testing.assert_close(own.decoder.state_dict(), ours.decoder.state_dict())
     with pytest.raises(SatlibError, match="replaces soft attention"):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from satcourse.lessons import estimators
+from satlib.errors import SatlibError
 from satlib.evaluation import evaluate
 from satlib.model import attention
 from satlib.model.attention import entropy, movement
@@ -280,6 +281,8 @@ class TestTraining:
         hard = tiny.train(tmp_path / "hard", "decoder.attention=hard", *still, start=tmp_path / "soft")
         for one, other in zip(soft.state_dict().values(), hard.state_dict().values(), strict=True):
             assert torch.equal(one, other)
+        with pytest.raises(SatlibError, match="another kind or size"):
+            tiny.train(tmp_path / "wide", "decoder.hidden=20", start=tmp_path / "soft")
 
     @pytest.mark.slow
     def test_evaluated_by_each_look(self, tmp_path):

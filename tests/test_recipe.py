@@ -77,6 +77,7 @@ def test_a_mistake_names_the_option_and_what_was_meant(change, words):
         (("training.augment=true",), "encoder.train = true"),
         (("training.select=reward",), "objective.maximise"),
         (("decoder.kind=transformer", "decoder.attention=none"), "decoder.attention"),
+        (("decoder.kind=transformer", "decoder.heads=3"), "decoder.heads"),
         (("decoder.attention=none", "objective.boxes=1"), "objective.boxes"),
     ],
 )

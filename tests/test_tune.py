@@ -42,6 +42,16 @@ def test_a_search(tmp_path):
         search(tmp_path, 14, space=SPACE[:1])
 
 
+def test_values_that_come_again_have_the_score_of_their_run(tmp_path):
+    with pytest.raises(SatlibError, match=r"cannot vary 'decoder\.gat'"):  # before anything is written
+        search(tmp_path, 1, space=["decoder.gat=true,false"])
+    scores = {}
+    for trial in search(tmp_path, 4, space=["decoder.gate=true,false"]):
+        scores.setdefault(trial["run"], set()).add(trial["value"])
+    assert len(scores) <= 2
+    assert all(len(values) == 1 and None not in values for values in scores.values())
+
+
 def test_an_interrupted_trial_is_resumed(tmp_path, monkeypatch):
     """Interrupted in its second epoch, the trial resumes from its checkpoint and ends as if nothing had happened."""
     whole, train = search(tmp_path / "whole", 1), loop.train

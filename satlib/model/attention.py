@@ -54,7 +54,7 @@ class SoftAttention(_Scored):
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n)."""
         alpha = torch.softmax(self.energy(keys, h), dim=1)
-        return AttentionOutput((alpha.unsqueeze(1) @ a).squeeze(1), alpha)
+        return AttentionOutput(expectation(alpha, a), alpha)
 
 
 class HardAttention(_Scored):
@@ -74,14 +74,17 @@ class HardAttention(_Scored):
         return torch.multinomial(alpha.detach(), 1).squeeze(1)
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
-        """Attend to a (B, L, D) in state h (B, n); expected (B,): rows whose sample is replaced by its expectation (section 4.1, end)."""
+        """Attend to a (B, L, D) in state h (B, n).
+
+        expected (B,): the rows whose sample is replaced by its expectation (section 4.1, end).
+        """
         alpha = torch.softmax(self.energy(keys, h), dim=1)
         if not self.training and self.look == "expected":
-            return AttentionOutput((alpha.unsqueeze(1) @ a).squeeze(1), alpha)
+            return AttentionOutput(expectation(alpha, a), alpha)
         place = self.draw(alpha) if self.training or self.look == "sample" else alpha.argmax(1)
         z = a[torch.arange(len(a), device=a.device), place]
         if expected is not None:
-            z = torch.where(expected.unsqueeze(1), (alpha.unsqueeze(1) @ a).squeeze(1), z)
+            z = torch.where(expected.unsqueeze(1), expectation(alpha, a), z)
             place = place.masked_fill(expected, -1)
         return AttentionOutput(z, alpha, place)
 
@@ -96,6 +99,11 @@ class NoAttention(nn.Module):
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """The mean annotation vector; every location has weight 1 / L."""
         return AttentionOutput(keys.squeeze(1), keys.new_full(a.shape[:2], 1 / a.shape[1]))
+
+
+def expectation(alpha: Tensor, a: Tensor) -> Tensor:
+    """sum_i alpha_i a_i: (B, L), (B, L, D) -> (B, D)."""
+    return (alpha.unsqueeze(1) @ a).squeeze(1)
 
 
 def entropy(alphas: Tensor) -> Tensor:

@@ -23,20 +23,13 @@ from satlib.files.weights import packed, read_safetensors, require_finite, unpac
 from satlib.model import encoders, search, shipped
 from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
-from satlib.model.encoders import Encoder
+from satlib.model.encoders import Encoder, EncoderHeader
 from satlib.model.familiarity import Familiarity
 from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import OF_MODEL, Recipe, from_dict
 
 CHUNK = 16  # photographs that are captioned at once: memory does not grow with their number
-
-
-class EncoderHeader(Struct):
-    """The architecture of a model's encoder, and the SHA-256 of its weights; None if the weights are in the file."""
-
-    name: str
-    weights: str | None = None
 
 
 class Header(Struct):
@@ -165,7 +158,7 @@ class Captioner(nn.Module):
     ) -> list[list[Hypothesis]]:
         """The hypotheses for each image of a batch, best first, from images (B, 3, 224, 224) or annotation vectors (B, L, D).
 
-        In evaluation mode. Arguments that are None take the recipe's values.
+        Call it in evaluation mode (`evaluating`). Arguments that are None take the recipe's values.
         """
         decoding = self.recipe.decoding
         beam = decoding.beam if beam is None else beam
@@ -205,18 +198,18 @@ class Captioner(nn.Module):
         path, header, tensors = read_file(model)
         weights = dict(unpacked(tensors))
         require_finite(weights, path)
-        recipe, in_file = from_dict(header.recipe), header.encoder.weights is None
-        if encoder is None or in_file or encoder.name != header.encoder.name:
-            encoder = encoders.create(header.encoder.name, pretrained=not in_file)
+        recipe, frozen = from_dict(header.recipe), header.encoder.weights is not None
+        if encoder is None or not frozen or encoder.name != header.encoder.name:
+            encoder = encoders.create(header.encoder.name, pretrained=frozen)
             encoder.name = recipe.encoder.name
-        if not in_file and encoder.weights_hash != header.encoder.weights:
+        if frozen and encoder.weights_hash != header.encoder.weights:
             raise SatlibError(
                 f"{path} was trained with other weights of {encoder.name} than those installed; train again"
             )
         captioner = cls(recipe, Vocabulary(header.vocabulary), encoder)
         captioner.own_attention = header.own_attention
         captioner.familiarity = header.familiarity
-        if not in_file:
+        if frozen:
             weights |= encoder.state_dict(prefix="encoder.")
         captioner.load_state_dict(weights)
         return captioner.to(device).eval()

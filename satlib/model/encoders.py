@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import Struct
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -58,20 +59,18 @@ class Encoder(nn.Module):
         mean: tuple[float, float, float] = IMAGENET_MEAN,
         std: tuple[float, float, float] = IMAGENET_STD,
         channels: str = "RGB",
-        side: int = SIZE,
-        stride: int = 0,
-        dim: int = 0,
+        shape: tuple[int, int, int] | None = None,
     ) -> None:
-        """stride: of a network whose map of D = dim has ceil(side / stride) cells a side; without it, a pass through the network tells."""
+        """shape: (D, h, w) where it is known, which saves a pass through the network."""
         super().__init__()
         self.body = body
         self.channels = channels
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
         self.eval()
-        self.stride = stride
-        if stride:
-            self.dim, h, w = dim, math.ceil(side / stride), math.ceil(side / stride)
+        self.padded = shape is not None  # as TensorFlow pads: a larger image has a map larger in proportion
+        if shape:
+            self.dim, h, w = shape
         else:
             with torch.inference_mode():
                 _, self.dim, h, w = self.maps(torch.zeros(1, 3, SIZE, SIZE)).shape
@@ -105,7 +104,7 @@ class Encoder(nn.Module):
 def freeze_statistics(network: nn.Module) -> None:
     """Keep every BatchNorm as it is: running statistics in use and unchanged, scale and shift without gradient."""
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):  # SyncBatchNorm, too
             module.eval().requires_grad_(False)
 
 
@@ -114,13 +113,13 @@ def create(name: str, pretrained: bool = True) -> Encoder:
     if name.startswith(OF_MODEL):
         return _of_model(name)
     plain, at, side = name.partition("@")
-    if plain not in _BUILDERS or (at and not side.isdecimal()):
+    if plain not in _BUILDERS or (at and not side.lstrip("0").isdecimal()):
         raise SatlibError(f"unknown encoder {name!r}; choose from {', '.join(NAMES)}")
     encoder = _BUILDERS[plain](pretrained)
     if side:
-        larger = Enlarging(encoder, int(side))  # which normalises the images itself
-        zero, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-        encoder = Encoder(larger, zero, one, side=int(side), stride=encoder.stride, dim=encoder.dim)
+        h, w = (math.ceil(cells * int(side) / SIZE) for cells in encoder.grid)
+        shape = (encoder.dim, h, w) if encoder.padded else None
+        encoder = Encoder(Enlarging(encoder, int(side)), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape)
     encoder.name = encoder.architecture = name
     return encoder
 
@@ -130,12 +129,25 @@ def register(name: str, build: Callable[[bool], Encoder]) -> None:
     _BUILDERS[name] = build
 
 
+class EncoderHeader(Struct):
+    """In the header of a model's file: the architecture, and the SHA-256 of the weights; None if these are in the file."""
+
+    name: str
+    weights: str | None = None
+
+
+class _Header(Struct):
+    """What is read here of the header of a model's file."""
+
+    encoder: EncoderHeader
+
+
 def _of_model(name: str) -> Encoder:
     """The encoder that a captioner was trained with, from the captioner's file, which has it unless it was frozen."""
     path = shipped.model(name.removeprefix(OF_MODEL))
-    header, tensors = read_safetensors(path, what="that of a captioner")
-    architecture = header["encoder"]["name"]
-    if header["encoder"]["weights"]:
+    header, tensors = read_safetensors(path, _Header, "that of a captioner")
+    architecture = header.encoder.name
+    if header.encoder.weights:
         raise SatlibError(f"the encoder of {path} was not trained; name it: encoder.name={architecture}")
     encoder = create(architecture, pretrained=False)
     prefix = "encoder."
@@ -255,7 +267,7 @@ def _efficientnet_lite0(pretrained: bool) -> Encoder:
         body.load_state_dict(dict(zip(body.state_dict(), stored.values(), strict=True)), assign=True)
     # Channels last takes a fifth less time on a CPU, and a third less in training.
     body.to(memory_format=torch.channels_last)
-    return Encoder(body, mean=(127.0, 127.0, 127.0), std=(128.0, 128.0, 128.0), stride=32, dim=1280)
+    return Encoder(body, mean=(127.0, 127.0, 127.0), std=(128.0, 128.0, 128.0), shape=(1280, SIZE // 32, SIZE // 32))
 
 
 def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[bool], Encoder]:

@@ -46,7 +46,8 @@ def mean_vectors(captioner: Captioner, reader: Reader, data: CaptionSet, split: 
     """The mean annotation vector of each image of a split: (N, D), float32."""
     names = [example.image_id for example in data.split(split)]
     chunks = [names[start : start + 64] for start in range(0, len(names), 64)]
-    return torch.cat([captioner.annotations(batch).float().mean(1).cpu() for batch in read_ahead(reader.read, chunks)])
+    batches = (batch.to(captioner.device) for batch in read_ahead(reader.read, chunks))
+    return torch.cat([captioner.annotations(batch).float().mean(1).cpu() for batch in batches])
 
 
 def open_store(root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example]) -> FeatureStore:
@@ -93,9 +94,8 @@ def extract(
         missing = [example for example in data.examples if example.image_id not in manifest.images]
         todo = list(enumerate(missing, first_row))
         starts = range(batch_size * ranks.rank, len(todo) + batch_size * ranks.rank, batch_size * ranks.size)
-        batches = [
-            todo[start : start + batch_size] for start in starts
-        ]  # as many in each process, the last may be empty
+        # As many batches in each process; the last one may be empty.
+        batches = [todo[start : start + batch_size] for start in starts]
         name = f"{data.name} by {encoder.name}"
         bar = held.enter_context(progress_bar(total=len(todo), unit="img", desc=name, show=progress and ranks.first))
         array = held.enter_context(open(folder / ARRAY, "r+b"))

@@ -11,7 +11,6 @@ import math
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import islice
@@ -34,7 +33,7 @@ from satlib.model.device import precision
 from satlib.model.encoders import create
 from satlib.recipe import SAVE_SECONDS, Recipe, TrainingConfig
 from satlib.training import checkpoint, distributed, losses, starting
-from satlib.training.checkpoint import Progress, RunState, locked, update_average
+from satlib.training.checkpoint import Progress, RunState, batch_sums, locked, update_average
 from satlib.training.training_data import training_data
 from satlib.training.validation import describe, dev_score, epoch_record
 
@@ -49,12 +48,14 @@ def train(
     device: str | torch.device = "cpu",
     progress: bool = True,
     start: Path | None = None,
+    prepare: Callable[[Captioner], None] | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     **options: Any,
 ) -> Captioner:
     """Train a captioner, or resume a run that was stopped: -> the best captioner, which is also in the run's folder.
 
-    `Trainer` explains the options. `on_epoch` is called with each epoch's record once it is on disk.
+    `Trainer` explains the options. `on_epoch` is called with each epoch's record once it is on disk, in a resumed run first with
+    those of its earlier epochs. On other processes than the first, the result is the last captioner.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
@@ -62,11 +63,15 @@ def train(
     """
     with ExitStack() as held:
         distributed.current().from_first(lambda: held.enter_context(locked(run)))
-        trainer = Trainer(recipe, data, reader, run, torch.device(device), progress, start, **options)
+        trainer = Trainer(recipe, data, reader, run, torch.device(device), progress, start, prepare, **options)
         trainer.run(on_epoch)
         last = trainer.state.captioner
-        shared = None if recipe.encoder.train else last.encoder
-        return Captioner.load(run / MODEL, device, shared) if trainer.ranks.first else last
+        if not trainer.ranks.first:
+            return last
+        best = Captioner.load(run / MODEL, device, None if recipe.encoder.train else last.encoder)
+        if prepare is not None:
+            prepare(best)
+        return best
 
 
 class Trainer:
@@ -141,6 +146,9 @@ class Trainer:
     def run(self, on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
         """Train to the end, by epochs or by patience."""
         with self._stops():
+            if on_epoch is not None:
+                for record in self.state.progress.history:
+                    on_epoch(record)
             while not self.finished():
                 self._epoch()
                 self._end_epoch()
@@ -198,7 +206,7 @@ class Trainer:
         step, steps = p.epoch * self.steps + p.batch, config.epochs * self.steps
         if self.ranks.size > 1:  # a single process continues its own stream
             self.ranks.seed(config.seed, step)
-        done = (p.epoch + p.batch / self.steps) / config.epochs
+        done = (p.epoch + p.batch / self.steps) / config.epochs  # step / steps is another number in its last bit
         with nullcontext() if state.low == torch.float32 else torch.autocast(self.device.type, state.low):
             result = self.loss(batch, annotations.to(self.device, non_blocking=True), done)
         if not torch.isfinite(result.loss):
@@ -219,16 +227,8 @@ class Trainer:
         if config.average and state.scaler.get_scale() >= scale:
             # A smaller decay in the first batches: the average would otherwise keep the random initial weights.
             update_average(state.averaged, state.captioner, min(config.average, (1 + step) / (10 + step)))
-        sums = {name: value.item() * result.captions for name, value in result.means.items()}
-        counts = {"words": result.words, "captions": result.captions, "sampled": result.captions * ("reward" in sums)}
-        own = sums | counts if batch.weight else {}  # a share without a row of its own counts nothing
-        total: Counter[str] = Counter()
-        for share in self.ranks.gather(own) if self.ranks.size > 1 else [own]:
-            total.update(share)
-        p.batch += 1
-        p.words, p.captions, p.sampled = (getattr(p, name) + int(total.pop(name)) for name in counts)
-        for name, value in total.items():
-            p.sums[name] = p.sums.get(name, 0.0) + value
+        # A share without a row of its own counts nothing.
+        p.add(self.ranks.gather(batch_sums(result) if batch.weight else {}))
 
     def _not_finite(self, what: str, value: Tensor, batch: Batch) -> Diverged:
         p, names = self.state.progress, ", ".join(batch.image_ids[:3])

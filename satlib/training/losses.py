@@ -12,7 +12,7 @@ from satlib.data.batches import Batch
 from satlib.model.objective import BatchLoss, caption_loss, coins
 from satlib.recipe import TrainingConfig
 from satlib.training.checkpoint import RunState
-from satlib.training.training_data import Term, TrainingData
+from satlib.training.training_data import BatchTerm, TrainingData
 
 
 def create(state: RunState, data: TrainingData) -> Callable[[Batch, Tensor, float], BatchLoss]:
@@ -22,7 +22,9 @@ def create(state: RunState, data: TrainingData) -> Callable[[Batch, Tensor, floa
     return partial(likelihood, state, data.terms)
 
 
-def likelihood(state: RunState, terms: Sequence[Term], batch: Batch, annotations: Tensor, done: float) -> BatchLoss:
+def likelihood(
+    state: RunState, terms: Sequence[BatchTerm], batch: Batch, annotations: Tensor, done: float
+) -> BatchLoss:
     """Equation 14 or hard attention's bound, and other terms, for a batch of captions."""
     captioner, recipe, places = state.captioner, state.captioner.recipe, None
     if recipe.training.augment:
@@ -53,7 +55,7 @@ def expected_reward(state: RunState, reward: Consensus, batch: Batch, annotation
 
 
 def random_views(images: Tensor) -> Tensor:
-    """A random part of each image, 70 % of its area or more, enlarged, every other one mirrored: (B, 3, H, W), float32."""
+    """A random part of each image, 70 % of its area or more, enlarged, mirrored with probability 1/2: (B, 3, H, W), float32."""
     side = torch.empty(len(images)).uniform_(0.7, 1).sqrt()
     # From the part's coordinates, -1..1, to the image's: x' = +-side x + centre, y' = side y + centre.
     affine = torch.zeros(len(images), 2, 3)

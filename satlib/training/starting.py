@@ -19,13 +19,12 @@ from satlib import recipe
 from satlib.data.features import Reader
 from satlib.errors import SatlibError
 from satlib.files.progress import say
-from satlib.model import captioner
-from satlib.model.captioner import Captioner
+from satlib.model.captioner import Captioner, read_file
 from satlib.model.encoders import Encoder
 from satlib.recipe import OF_MODEL, Recipe
 from satlib.training.checkpoint import RunState, trained_part
 
-_SEEN = ("name", "view", "scale")  # what the annotation vectors are
+_ANNOTATIONS = ("name", "view", "scale")  # what the annotation vectors are
 _SIZES = ("kind", "embedding", "hidden", "layers", "heads", "attention_hidden", "gate", "output_tanh")
 _OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word
 IMAGES = 64  # enough to measure a scale: the values of a single image already number tens of thousands
@@ -52,23 +51,23 @@ def root_mean_square(encoder: Encoder, reader: Reader, image_ids: Sequence[str])
 
 def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
     """A recipe with the encoder and decoder's sizes of the model that a run begins with, but for `changes` (`recipe.load`)."""
-    header = captioner.read_file(start)[1]
+    header = read_file(start)[1]
     model, values = recipe.from_dict(header.recipe).to_dict(), chosen.to_dict()
-    keys = {"encoder": _SEEN, "decoder": _SIZES}
+    keys = {"encoder": _ANNOTATIONS, "decoder": _SIZES}
     if header.encoder.weights is None and chosen.encoder.train:  # its training goes on
         model["encoder"] |= {"name": header.encoder.name, "train": True}
         keys["encoder"] = tuple(values["encoder"])
     elif header.encoder.weights is None:  # what training made of it stays as it is
         model["encoder"]["name"] = f"{OF_MODEL}{start}"
-    given = {change.partition("=")[0].strip() for change in changes}
-    taken = {}
+    changed = {change.partition("=")[0].strip() for change in changes}
+    adopted = {}
     for section, names in keys.items():
         for key in names:
             name = f"{section}.{key}"
-            if name not in given and values[section][key] != model[section][key]:
-                values[section][key] = taken[name] = model[section][key]
-    if taken:
-        say(f"as in {start}: {', '.join(f'{name} = {value}' for name, value in taken.items())}")
+            if name not in changed and values[section][key] != model[section][key]:
+                values[section][key] = adopted[name] = model[section][key]
+    if adopted:
+        say(f"as in {start}: {', '.join(f'{name} = {value}' for name, value in adopted.items())}")
     return recipe.from_dict(values)
 
 
@@ -80,7 +79,10 @@ def start_from(path: Path, state: RunState) -> None:
     if frozen and trained.encoder.weights_hash != encoder.weights_hash:
         raise SatlibError(f"{path} was trained on other annotation vectors than those of {encoder.name}")
     for fresh in (state.captioner, state.averaged):
-        trained_part(fresh).load_state_dict(_weights(trained, fresh))
+        try:
+            trained_part(fresh).load_state_dict(_weights(trained, fresh))
+        except RuntimeError as error:  # names or shapes
+            raise SatlibError(f"{path} is of another kind or size than the recipe's model") from error
     if trained.vocabulary != vocabulary:
         known = sum(word in trained.vocabulary for word in vocabulary.words)
         say(f"{known:,} words keep their weights of {path}; {len(vocabulary) - known:,} start fresh")

@@ -17,7 +17,7 @@ from satlib.model.decoder import Output
 from satlib.recipe import Recipe
 
 # Adds to the loss of a batch, by the places that are left (None: all) and the decoder's output, and gives means to log.
-Term = Callable[[Batch, Tensor | None, Output], tuple[Tensor, dict[str, Tensor]]]
+BatchTerm = Callable[[Batch, Tensor | None, Output], tuple[Tensor, dict[str, Tensor]]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TrainingData:
     dev: Sequence[Example]  # the images that select the epoch
     dev_pairs: list[Pair]  # each of their captions with its image
     hash: str  # SHA-256 of the vocabulary, the training captions and their boxes
-    terms: Sequence[Term]  # of the loss, beside the paper's
+    terms: Sequence[BatchTerm]  # of the loss, beside the paper's
     reward: Consensus | None  # of generated captions, where it is maximised
     dev_reward: Consensus | None
 

@@ -46,15 +46,19 @@ def distribution(text: str, chosen: Recipe) -> "tuple[str, optuna.distributions.
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     name, _, values = text.partition("=")
+    section, _, key = name.partition(".")
+    if key not in chosen.to_dict().get(section, {}):
+        raise SatlibError(f"cannot vary {name!r}, which is no option; satlib recipe --explain lists them")
     if "," in values:
         return name, CategoricalDistribution([recipe.parse_value(value) for value in values.split(",")])
     try:
         low, high = map(float, values.split(".."))
+        if low > high:
+            raise ValueError("the lower bound comes first")
     except ValueError as error:
         raise SatlibError(f"cannot read {text!r}; write section.key=low..high or section.key=a,b,c") from error
-    section, _, key = name.partition(".")
     log = low > 0 and high / low >= 10
-    if isinstance(chosen.to_dict().get(section, {}).get(key), int):
+    if isinstance(chosen.to_dict()[section][key], int):
         return name, IntDistribution(round(low), round(high), log)
     return name, FloatDistribution(low, high, log)
 

@@ -86,19 +86,19 @@ def remarks(log: Path, select: str) -> list[str]:
 @torch.inference_mode()
 def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_size: int) -> float:
     """-log p(y|a) in nats per word (end marks included) over all captions, by teacher forcing."""
-    captioner.eval()
     total, words = 0.0, 0
     names = list(dict.fromkeys(pair.image_id for pair in dev))
     # Each image's vectors are computed once, and of many images, so that enough captions have the same length.
     chunks = [names[start : start + 256] for start in range(0, len(names), 256)]
-    for chunk, images in zip(chunks, read_ahead(reader.read, chunks), strict=True):
-        a = torch.cat([captioner.annotations(part.to(captioner.device)) for part in images.split(BATCH)])
-        row = {name: number for number, name in enumerate(chunk)}
-        for batch in SameLengthBatches([pair for pair in dev if pair.image_id in row], batch_size).epoch(0):
-            captions = batch.captions.to(captioner.device)
-            output = captioner.decoder(a[[row[name] for name in batch.image_ids]], captions)
-            total += negative_log_likelihood(output.logits, captions).sum().item()
-            words += captions.numel()
+    with captioner.evaluating():
+        for chunk, images in zip(chunks, read_ahead(reader.read, chunks), strict=True):
+            a = torch.cat([captioner.annotations(part.to(captioner.device)) for part in images.split(BATCH)])
+            row = {name: number for number, name in enumerate(chunk)}
+            for batch in SameLengthBatches([pair for pair in dev if pair.image_id in row], batch_size).epoch(0):
+                captions = batch.captions.to(captioner.device)
+                output = captioner.decoder(a[[row[name] for name in batch.image_ids]], captions)
+                total += negative_log_likelihood(output.logits, captions).sum().item()
+                words += captions.numel()
     return total / words
 
 
