@@ -26,7 +26,7 @@ def test_the_demo_shows_everything_and_starts_over(tmp_path, monkeypatch, capsys
     chosen = recipe.load("flickr8k-lite0-soft", [change for change in TINY if change.startswith("deco")])
     captioner = Captioner(chosen, Vocabulary(["a", "dog"]), encoders.create("efficientnet-lite0"))
     captioner.save(tmp_path / "tiny.safetensors")
-    monkeypatch.setattr(shipped, "model", lambda: tmp_path / "tiny.safetensors")
+    monkeypatch.setattr(shipped, "model", lambda name=None: tmp_path / "tiny.safetensors")
     monkeypatch.setenv("PATH", str(tmp_path))  # no Java: METEOR costs seconds, and is not needed
     monkeypatch.setattr(demo, "people", list)
     monkeypatch.setattr(demo, "PHOTOGRAPHS", ("chelsea.png",))
