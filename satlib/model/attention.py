@@ -126,7 +126,7 @@ Attention = SoftAttention | HardAttention | NoAttention
 
 
 def create(attention: str, annotation_dim: int, hidden: int, width: int) -> Attention:
-    """The attention of a decoder ("soft", "hard" or "none") for annotation vectors of D and states of n numbers; width: hidden units."""
+    """Attention "soft", "hard" or "none" for annotation vectors of D and states of n numbers; width: hidden units."""
     if attention == "none":
         return NoAttention()
     kind = {"soft": SoftAttention, "hard": HardAttention}[attention]

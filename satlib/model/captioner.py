@@ -91,7 +91,7 @@ class Captioner(nn.Module):
         return self
 
     def annotations(self, batch: Tensor) -> Tensor:
-        """The decoder's input (B, L, D), scaled by `encoder.scale`, from images (B, 3, 224, 224) or annotation vectors (B, L, D)."""
+        """The decoder's input (B, L, D), scaled, from images (B, 3, 224, 224) or annotation vectors (B, L, D)."""
         a = self.encoder(batch) if batch.dim() == 4 else batch
         scale = self.recipe.encoder.scale
         return a if scale == 1 else a * scale

@@ -29,7 +29,7 @@ class State(NamedTuple):
 
 
 class Annotations(NamedTuple):
-    """Annotation vectors a (B, L, D) with their keys, which `project` computes once per image, and `expected` (`HardAttention`)."""
+    """Annotation vectors a (B, L, D), their keys, which `project` computes once, and `expected` (`HardAttention`)."""
 
     a: Tensor
     keys: Tensor
@@ -42,7 +42,7 @@ def select(record: Any, rows: Tensor) -> Any:
 
 
 class Step(NamedTuple):
-    """One step of the LSTM: its new state, gated context z (B, D), weights alpha (B, L), gate beta (B,), place (`AttentionOutput`)."""
+    """One step of the LSTM: its new state, gated context z (B, D), gate beta (B,), and alpha and place (`AttentionOutput`)."""
 
     state: State
     z: Tensor

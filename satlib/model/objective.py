@@ -65,7 +65,10 @@ class Bound(NamedTuple):
 
 
 def coins(config: HardConfig, images: int, device: torch.device, done: float = 1.0) -> Tensor:
-    """Which images of a batch take the expectation in place of their sample, (images,) bool; done: the share of the training."""
+    """Which images of a batch take the expectation in place of their sample, (images,) bool.
+
+    done: the share of the training that is done, for annealing.
+    """
     fallen = min(1.0, done / config.anneal) if config.anneal else 1.0
     probability = 1 - fallen * (1 - config.expectation)
     return torch.rand(images, device=device) < probability
@@ -89,7 +92,7 @@ class VariationalBound(nn.Module):
     - moving-average: b_k = 0.9 b_{k-1} + 0.1 log p(y|s~_k,a) over minibatches, from 0, used before it is updated (the paper).
       For rewards to come, one such average for each number of words to come.
     - leave-one-out: the mean reward of the caption's N - 1 other samples (`leave_one_out`).
-    - learned: the moving average plus a linear function of h_{t-1}, fitted to the residual by least squares (as in Mnih et al., 2014).
+    - learned: the moving average plus a linear function of h_{t-1}, fitted by least squares (as in Mnih et al., 2014).
     - none: 0.
     """
 
@@ -108,7 +111,7 @@ class VariationalBound(nn.Module):
             nn.init.zeros_(self.learned.bias)
 
     def forward(self, output: Output, captions: Tensor) -> Bound:
-        """Estimate from the output of B N rows, the N samples of a caption side by side, and captions (B N, C), `PAD` after the end."""
+        """Estimate from the output of B N rows, a caption's N samples side by side, and captions (B N, C)."""
         within = captions != PAD
         losses = word_losses(output.logits, captions)
         nll = losses.sum(1)
@@ -188,8 +191,8 @@ def caption_loss(
 ) -> BatchLoss:
     """Equation 14; with hard attention the bound of section 4.1 takes the place of log p(y|a).
 
-    a: annotation vectors (B, L, D). captions: ids (B, C), `PAD` after the end mark. doubly_stochastic: lambda. done: the share of the
-    training, for an annealed coin. terms: added before the penalty.
+    a: annotation vectors (B, L, D). captions: ids (B, C), `PAD` after the end mark. doubly_stochastic: lambda. done: the
+    share of the training that is done, for an annealed coin. terms: added before the penalty.
     """
     if bound is None:
         output = decoder(a, captions)

@@ -42,7 +42,7 @@ def joined(x: Tensor) -> Tensor:
 
 
 def positions(t: int, count: int, like: Tensor) -> Tensor:
-    """Sinusoids (section 3.5) of positions t to t + count - 1, counted from 0: (count, d), with d, type and device of `like` (..., d)."""
+    """Sinusoids (section 3.5) of positions t to t + count - 1: (count, d), with d, type and device of `like` (..., d)."""
     d = like.shape[-1]
     at = torch.arange(t, t + count, device=like.device, dtype=like.dtype)
     rates = 10_000 ** (-torch.arange(0, d, 2, device=like.device, dtype=like.dtype) / d)
@@ -116,7 +116,7 @@ class TransformerDecoder(nn.Module):
         return Cache(a.new_zeros(len(a), config.layers, 2 * config.heads, 0, config.hidden // config.heads))
 
     def steer(self, layer: int, t: int, alpha: Tensor) -> Tensor:
-        """The maps (B, heads, C, L) of a layer at words t to t + C - 1, as they are used: here unchanged; an experiment may differ."""
+        """The maps (B, heads, C, L) of a layer at words t to t + C - 1 as they are used; an experiment may change them."""
         return alpha
 
     def read(self, annotations: Annotations, state: Cache, words: Tensor) -> tuple[Tensor, Tensor, Cache]:

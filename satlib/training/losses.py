@@ -38,7 +38,7 @@ def likelihood(
 
 
 def expected_reward(state: RunState, reward: Consensus, batch: Batch, annotations: Tensor, done: float) -> BatchLoss:
-    """Minus the expected reward of captions that the model samples for a batch of images, as it will generate: without dropout."""
+    """Minus the expected reward of captions that the model samples for a batch of images; without dropout."""
     captioner, recipe = state.captioner, state.captioner.recipe
     hard = recipe.decoder.attention == "hard"
     with captioner.evaluating(), captioner.looking("sample" if hard else None):
