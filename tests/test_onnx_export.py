@@ -13,8 +13,8 @@ from satlib import cli
 from satlib.data import images, scenes
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
+from satlib.model import familiarity
 from satlib.model.captioner import Captioner
-from satlib.model.familiarity import Familiarity
 from satlib.page import export
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs pip install onnxruntime")
@@ -59,11 +59,11 @@ class Exported:
 
 @pytest.fixture(scope="module", params=["scenes-soft", "hard", "none"])
 def model(request):
-    """A shipped model, which gets three directions to know its training set by, and tiny ones with the other kinds of decoder."""
+    """A shipped model, which gets a training set of three images to know, and tiny ones with the other kinds of decoder."""
     if request.param == "scenes-soft":
         model = Captioner.load(request.param)
-        directions = 127 * torch.eye(3, model.encoder.dim, dtype=torch.int8)
-        model.familiarity = Familiarity(directions, torch.full((3,), 1 / 127), 0.5)
+        means = torch.randn(4, model.encoder.dim)
+        model.familiarity = familiarity.learn(means[:3], means[3:])
         return model
     return tiny.decided(request.param, changes=["decoder.output_tanh=true"] if request.param == "none" else ())
 
