@@ -104,18 +104,6 @@ def test_every_weight_learns():
     assert not silent
 
 
-def test_fresh_weights():
-    """Words between -0.1 and 0.1, spread evenly; the matrix of h_{t-1} with columns of length 1, each at right angles to the others."""
-    model = decoder(embedding=400)
-    words = model.embedding.weight.detach()
-    assert words.abs().max() <= 0.1
-    assert words.min() < -0.09
-    assert words.max() > 0.09
-    assert abs(words.mean()) < 0.01
-    W_h = model.gates_state.weight.detach()
-    torch.testing.assert_close(W_h.T @ W_h, torch.eye(8).double(), atol=1e-5, rtol=0)
-
-
 def test_the_initial_mlp_drops_between_its_layers_and_logits_twice():
     """In training, with a share of 1 in 2: what is kept is doubled. Before the last layer, and on h_t alone."""
     model = decoder(dropout=0.5).train()

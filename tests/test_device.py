@@ -16,10 +16,3 @@ def test_a_gpu_takes_bf16_only_if_its_hardware_has_it(monkeypatch, native, chose
     """torch itself says yes on a T4, which emulates bf16 more slowly than it computes float32."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
     assert device.precision("auto", torch.device("cuda")) == chosen
-
-
-@pytest.mark.parametrize(
-    ("name", "chosen"), [("float32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
-)
-def test_a_named_precision_is_used_on_every_device(name, chosen):
-    assert device.precision(name, torch.device("cpu")) == device.precision(name, torch.device("cuda")) == chosen

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from satlib import recipe
 from satlib.errors import SatlibError
 from satlib.files.atomic import replacing, write_json, write_text
 from satlib.files.reading import read_json, read_lines
@@ -77,10 +76,3 @@ def test_a_model_with_another_header(tmp_path, changes):
     write_safetensors(tmp_path / "m.safetensors", tensors, header | changes)
     with pytest.raises(SatlibError, match=r"m\.safetensors"):
         Captioner.load(tmp_path / "m.safetensors")
-
-
-def test_every_shipped_file_has_its_form():
-    for name in shipped.models():
-        Captioner.load(shipped.model(name))
-    for name in recipe.names():
-        recipe.load(name)

@@ -8,7 +8,6 @@ import contextlib
 import io
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -244,21 +243,6 @@ def test_a_visit_without_a_network(browser, folder):
         assert all(url.startswith((page.server.address, "blob:", "data:")) for url in page.asked)
 
 
-def test_what_is_no_picture(page):
-    picture, evil = encoded(next(crops(1, seed=2))), "<img src=x onerror=alert(1)>.png"
-    before = finished(page)
-    for name, content, message in (
-        (evil, b"no", f"{evil} is"),
-        ("empty.png", b"", "empty.png is empty. Choose another file."),
-        ("half.png", picture[: len(picture) // 2], "half.png is damaged or incomplete."),
-    ):
-        upload(page, content, name)
-        assert finished(page, alert=message) == before
-        assert page.locator("img").count() == 0
-    upload(page, picture)
-    finished(page)
-
-
 def test_damaged_files_of_a_model(browser, folder, tmp_path):
     """A graph cut short is refused until it is whole; a vocabulary of HTML stays text."""
     copy = shutil.copytree(folder, tmp_path / "page")
@@ -282,12 +266,3 @@ def test_damaged_files_of_a_model(browser, folder, tmp_path):
         finished(page)
         page.locator("#model").select_option(MODELS[1])
         finished(page)
-
-
-def test_types(tmp_path):
-    """TypeScript's checker reads the scripts' JSDoc."""
-    for file in (Path(live.__file__).parent / "static").iterdir():
-        shutil.copy(file, tmp_path)
-    for command in (["npm", "ci", "--ignore-scripts", "--no-audit"], ["npm", "run", "check"]):
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr

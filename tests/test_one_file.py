@@ -6,12 +6,10 @@ import runpy
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from satlib.data import features
 from satlib.model import encoders, search
 from satlib.model import objective as losses
 from satlib.model.decoder import Decoder
@@ -161,17 +159,6 @@ class TestTheWholeFile:
         assert "beam 2: BLEU-4" in output
         assert Image.open(tmp_path / "maps.png").height == 560  # four rows
 
-    def test_stored_features_of_flickr8k(self, run, one_file, tmp_path, capsys):
-        folder = flickr8k(tmp_path / "data")
-        train, dev = one_file.read_flickr8k(folder)
-        assert [len(train), len(dev)] == [12, 5]
-        assert (train[2].input == 2).all()
-        assert (dev[1].input == 13).all()
-        assert train[2].captions == [["a", "dog's", "t-shirt", "no", "2"], ["two", "dogs"]]
-        assert train[2].photo.name == "2.jpg"
-        run(features=folder, steps=2, batch_size=4, hidden=8)
-        assert "of 5 equal a reference" in capsys.readouterr().out
-
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
@@ -183,21 +170,3 @@ def run(monkeypatch, tmp_path):
         runpy.run_path(str(PATH), run_name="__main__")
 
     return with_settings
-
-
-def flickr8k(root):
-    """A feature store of 17 images in Flickr8k's layout: image i has the vectors i, i, i ... and row i."""
-    photos, texts, store = root / "photos", root / "Flickr8k_text", root / "store"
-    for folder in (photos, texts, store):
-        folder.mkdir(parents=True)
-    names = [f"{i}.jpg" for i in range(17)]
-    for name in names:
-        Image.new("RGB", (40, 30), "red").save(photos / name)
-    lines = [f"{name}#0\tA dog's T-shirt , no {i} .\n{name}#1\ttwo dogs\n" for i, name in enumerate(names)]
-    (texts / "Flickr8k.token.txt").write_text("".join(lines))
-    for split, chosen in (("train", names[:12]), ("dev", names[12:])):
-        (texts / f"Flickr_8k.{split}Images.txt").write_text("\n".join(chosen) + "\n")
-    records = {f"{i}.jpg": features.Record(i, 0, 0) for i in reversed(range(17))}
-    features.Manifest(features.FORMAT, str(photos), "tiny", "", "whole", (2, 2), 3, records).save(store)
-    np.arange(17).repeat(12).astype(np.float16).tofile(store / features.ARRAY)
-    return store

@@ -56,10 +56,3 @@ def test_the_papers_own_training(attention):
     assert made.objective.doubly_stochastic == (1 if attention == "soft" else 0)
     hard = made.hard
     assert (hard.baseline, hard.reward, hard.expectation, hard.anneal) == ("moving-average", "sentence", 0.5, 0)
-
-
-def test_coco_has_the_sizes_of_the_official_code():
-    coco = recipe.load("coco-soft")
-    assert (coco.decoder.embedding, coco.decoder.hidden, coco.data.vocabulary_size) == (512, 1800, 10_000)
-    assert (coco.training.batch_size, coco.training.learning_rate, coco.training.optimiser) == (64, 2e-4, "adam")
-    assert coco.objective.doubly_stochastic == 1

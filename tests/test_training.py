@@ -5,7 +5,6 @@ import dataclasses
 import json
 import math
 import os
-import resource
 import signal
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ import tiny
 import torch
 from runs import differences, without_clock
 
-from satlib import cli, recipe
+from satlib import recipe
 from satlib.data.batches import pairs
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
@@ -87,20 +86,6 @@ class TestResuming:
             assert differences(folder, tmp_path / "whole") == []
             writes += 1
         assert writes > 9  # recipe, vocabulary, checkpoint; then model, checkpoint, log and curves after each epoch
-
-    def test_a_full_disk_leaves_the_old_files_and_one_line(self, tmp_path):
-        tiny.train(tmp_path, "training.epochs=1", *RMSPROP)
-        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (9000, hard))  # no file may grow beyond this
-        try:
-            with pytest.raises(SatlibError, match=r"^cannot write .*; free some space.*$"):
-                tiny.train(tmp_path, *RMSPROP)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-        tiny.train(tmp_path, *RMSPROP)  # with space again
-        assert len(tiny.log(tmp_path)) == 3
 
     def test_what_belongs_to_another_run_is_refused(self, tmp_path):
         tiny.train(tmp_path, "training.epochs=1")
@@ -220,17 +205,6 @@ class TestOptimiser:
             w += delta
         torch.testing.assert_close(parameter.detach().double(), w, atol=1e-6, rtol=1e-5)
 
-    @pytest.mark.parametrize(("pretrained", "rate"), [("true", 0.0003), ("false", 0.01)])
-    def test_an_encoder_that_trains_has_its_own_rate(self, pretrained, rate):
-        captioner = self.captioner(
-            "encoder.train=true", f"encoder.pretrained={pretrained}", "training.encoder_learning_rate=0.0003"
-        )
-        decoder, encoder = checkpoint.create_optimiser(captioner).param_groups
-        assert (decoder["lr"], encoder["lr"]) == (0.01, rate)
-        assert len(encoder["params"]) == len(list(captioner.encoder.parameters()))
-        (group,) = checkpoint.create_optimiser(self.captioner()).param_groups  # a frozen one is not in it
-        assert len(group["params"]) == len(decoder["params"])
-
     def test_average_by_hand(self):
         mean, now = (self.captioner("encoder.train=true") for _ in range(2))
         for captioner, value in ((mean, 2.0), (now, 6.0)):
@@ -239,13 +213,6 @@ class TestOptimiser:
         update_average(mean, now, 0.75)
         for name, tensor in mean.state_dict().items():  # 0.75 * 2 + 0.25 * 6 = 3; a counter is what it is now
             assert (tensor == (6 if "num_batches" in name else 3)).all(), name
-
-    def test_an_average_forgets_faster_while_it_has_seen_little(self, tmp_path, monkeypatch):
-        decays = []
-        monkeypatch.setattr(loop, "update_average", lambda mean, now, decay: decays.append(decay))
-        tiny.train(tmp_path, "training.average=0.5", "training.epochs=1", "training.batch_size=4")
-        assert decays[:9] == [1 / 10, 2 / 11, 3 / 12, 4 / 13, 5 / 14, 6 / 15, 7 / 16, 8 / 17, 0.5]
-        assert set(decays[8:]) == {0.5}
 
 
 class TestRun:
@@ -333,18 +300,6 @@ def test_stopped_while_dev_captions_are_generated_is_as_never_stopped(tmp_path, 
     assert time.monotonic() - began < 30
     tiny.train(tmp_path / "stopped")
     assert differences(tmp_path / "whole", tmp_path / "stopped") == []
-
-
-def test_sigterm_ends_any_command_as_ctrl_c_does(tmp_path, capsys, monkeypatch):
-    def waits(*_):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(60)
-
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setitem(cli.COMMANDS, "info", (waits, ()))
-    assert cli.main(["info"]) == 130
-    assert capsys.readouterr().err == "satlib: interrupted; finished work is kept\n"
-    assert signal.getsignal(signal.SIGTERM) == before
 
 
 class Constant:

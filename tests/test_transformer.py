@@ -117,19 +117,6 @@ def test_scores_and_maps_are_those_of_the_words(how):
             assert each.betas.tolist() == [1.0] * len(words[0])
 
 
-def test_dropout_in_training_alone():
-    """On what enters the first layer, and on what each of the three parts of a layer adds; a map stays whole."""
-    model, a, captions = decoder(dropout=0.5), images(), torch.randint(0, K, (B, C))
-    assert torch.equal(model(a, captions).logits, model(a, captions).logits)
-    places, dropped = [module for module in model.modules() if isinstance(module, nn.Dropout)], []
-    for place in places:
-        place.register_forward_hook(lambda module, inputs, output: dropped.append((output == 0).double().mean()))
-    maps = model.train()(a, captions).alphas
-    assert len(dropped) == 1 + 2 * 3
-    assert all(0.2 < share < 0.8 for share in dropped)
-    torch.testing.assert_close(maps.sum(2), torch.ones(B, C).double())
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "run"

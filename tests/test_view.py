@@ -8,8 +8,6 @@ from PIL import Image
 
 from satlib.data import images
 from satlib.data.features import Pixels
-from satlib.evaluation import evaluate
-from satlib.model.captioner import Captioner
 
 
 @pytest.fixture
@@ -40,10 +38,3 @@ class TestEveryPartSeesTheSame:
         data = tiny.data()
         data.draw = lambda example: photo
         assert torch.equal(Pixels(data, view).read(["train-0"])[0], self.pixels(photo, view))
-
-    def test_a_model_file_and_an_evaluation_carry_it(self, view, tmp_path):
-        captioner(view).save(tmp_path / "model.safetensors")
-        loaded = Captioner.load(tmp_path / "model.safetensors")
-        assert loaded.view == view
-        evaluation = evaluate.evaluate(loaded, tiny.data(), Pixels(tiny.data()), progress=False)
-        assert evaluation["recipe"]["encoder"]["view"] == view
