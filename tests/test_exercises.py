@@ -110,6 +110,11 @@ class TestWhatIsSaid:
             ("2.2", lambda *_: np.zeros(2), "expected a tuple of 2, got a numpy array of shape (2,); given i = 60, "),
             ("4.3", lambda e, a: a[:, 0], "expected a tuple of 2, got a tensor of shape (2, 4)"),
             ("6.3", lambda log_p, reward, b: log_p * reward, "wrong shape: expected (), got (4,)"),
+            (
+                "10.3",
+                lambda *x: reference("10.3")(*x).float(),
+                "expected a tensor of torch.bool, got one of torch.float32",
+            ),
         ):
             assert verdict(id, answer).startswith(f"{id} is wrong: {beginning}")
 
