@@ -165,14 +165,6 @@ class TestMistakes:
         common = ["own-folder", *changes(folder), "--data", tmp_path, "--out", tmp_path / "run"]
         assert "run satlib features" in mistake(capsys, "train", *common)
 
-    def test_ctrl_c_is_one_line(self, monkeypatch, capsys):
-        def interrupted(options):
-            raise KeyboardInterrupt
-
-        monkeypatch.setitem(cli.COMMANDS, "info", (interrupted, ()))
-        satlib("info", status=130)
-        assert capsys.readouterr().err == "satlib: interrupted; finished work is kept\n"
-
 
 def test_help_lists_every_command_without_importing_torch():
     code = (
