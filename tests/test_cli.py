@@ -146,11 +146,10 @@ def test_info_prints_versions_or_what_a_models_file_says(run, capsys):
     assert "model.safetensors" in json.loads(capsys.readouterr().out)["file"]
 
 
-class TestRecipe:
-    def test_what_is_printed_is_a_recipe_file(self, capsys, tmp_path):
-        satlib("recipe", "flickr8k-hard")
-        (tmp_path / "flickr8k-hard.toml").write_text(capsys.readouterr().out, encoding="utf-8")
-        assert recipe.load(str(tmp_path / "flickr8k-hard.toml")) == recipe.load("flickr8k-hard")
+def test_what_is_printed_is_a_recipe_file(capsys, tmp_path):
+    satlib("recipe", "flickr8k-hard")
+    (tmp_path / "flickr8k-hard.toml").write_text(capsys.readouterr().out, encoding="utf-8")
+    assert recipe.load(str(tmp_path / "flickr8k-hard.toml")) == recipe.load("flickr8k-hard")
 
 
 class TestMistakes:

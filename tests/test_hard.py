@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from satcourse.lessons import estimators
 from satlib.errors import SatlibError
+from satlib.evaluation import evaluate
 from satlib.model import attention
 from satlib.model.attention import entropy, movement
+from satlib.model.captioner import Captioner
 from satlib.model.decoder import Output
 from satlib.model.objective import HardConfig, VariationalBound, coins, negative_log_likelihood
 
@@ -281,6 +283,17 @@ class TestTraining:
             assert torch.equal(one, other)
         with pytest.raises(SatlibError, match="another kind or size"):
             tiny.train(tmp_path / "wide", "decoder.hidden=20", start=tmp_path / "soft")
+
+    @pytest.mark.slow
+    def test_evaluated_by_each_look(self, tmp_path):
+        tiny.train(tmp_path, "decoder.attention=hard", "training.epochs=1")
+        captioner = Captioner.load(tmp_path)
+        found = {
+            look: evaluate.evaluate(captioner, tiny.data(), tiny.Reader(), "dev", look=look, progress=False)
+            for look in ("expected", "probable", "sample")
+        }
+        assert [evaluated["recipe"]["decoding"]["look"] for evaluated in found.values()] == list(found)
+        assert captioner.decoder.attention.look == "expected"  # as it was
 
 
 def test_the_penalty_is_off_unless_asked_for():

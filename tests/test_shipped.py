@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-import satlib
 from satcourse import demo
 from satlib import recipe
 from satlib.data import images, scenes
@@ -54,13 +53,3 @@ def test_without_their_package_the_models_for_photographs_are_named_with_the_com
     for call in (shipped.model, lambda: shipped.model(Path("flickr8k-lite0-soft"))):
         with pytest.raises(SatlibError, match=r"is not installed; .*non-commercial.*pip install \./models"):
             call()
-
-
-def test_load_and_caption_are_two_calls(tmp_path):
-    """A path and an image are one photograph; a model goes by its name or its file."""
-    photo = scenes.scene("test-000001").photo()
-    photo.save(tmp_path / "scene.png")
-    forms = (photo, tmp_path / "scene.png")
-    assert len({satlib.caption(form).text for form in forms}) == 1
-    by_name, by_file = (satlib.load(model, "cpu") for model in ("scenes-soft", shipped.model("scenes-soft")))
-    assert by_name.caption([photo])[0].text == by_file.caption([photo])[0].text

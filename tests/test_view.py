@@ -18,23 +18,17 @@ def photo():
     return Image.fromarray(pixels)
 
 
-def captioner(view):
-    return tiny.decided(changes=[f"encoder.view={view}"])
-
-
 @pytest.mark.parametrize("view", ["whole", "crop"])
-class TestEveryPartSeesTheSame:
-    def pixels(self, photo, view):
-        return images.to_tensor(images.square(photo, view))
-
-    def test_the_captioner(self, photo, view, monkeypatch):
-        seen, made = [], captioner(view)
-        true = made.encoder.forward
-        monkeypatch.setattr(made.encoder, "forward", lambda batch: seen.append(batch) or true(batch))
-        made.caption([photo])
-        assert torch.equal(seen[0][0], self.pixels(photo, view))
-
-    def test_what_training_and_features_read(self, photo, view):
-        data = tiny.data()
-        data.draw = lambda example: photo
-        assert torch.equal(Pixels(data, view).read(["train-0"])[0], self.pixels(photo, view))
+def test_captioning_training_and_features_see_the_same(photo, view, monkeypatch):
+    right, seen, captioner = (
+        images.to_tensor(images.square(photo, view)),
+        [],
+        tiny.decided(changes=[f"encoder.view={view}"]),
+    )
+    true = captioner.encoder.forward
+    monkeypatch.setattr(captioner.encoder, "forward", lambda batch: seen.append(batch) or true(batch))
+    captioner.caption([photo])
+    assert torch.equal(seen[0][0], right)
+    data = tiny.data()
+    data.draw = lambda example: photo
+    assert torch.equal(Pixels(data, view).read(["train-0"])[0], right)
