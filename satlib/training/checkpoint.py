@@ -5,8 +5,8 @@ and, as JSON in the header, the recipe and the progress.
 """
 
 import copy
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from satlib.errors import SatlibError
 from satlib.files.weights import read_safetensors, require_finite, write_safetensors
 from satlib.model.captioner import Captioner
-from satlib.model.objective import BatchLoss, VariationalBound
+from satlib.model.objective import VariationalBound
 from satlib.recipe import from_dict
 
 CHECKPOINT, LOCK = "checkpoint.safetensors", ".lock"
@@ -38,18 +38,6 @@ class Progress(Struct):
     seconds: float = 0.0
     history: list[dict[str, Any]] = []  # one record per finished epoch
 
-    def add(self, shares: Sequence[Mapping[str, float]]) -> None:
-        """Count one more batch, of which each process gives the sums of its share (`batch_sums`)."""
-        total: Counter[str] = Counter()
-        for share in shares:
-            total.update(share)
-        self.batch += 1
-        self.words += int(total.pop("words"))
-        self.captions += int(total.pop("captions"))
-        self.sampled += int(total.pop("sampled"))
-        for name, value in total.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-
     def means(self) -> dict[str, float]:
         """Of the epoch so far: the NLL per word, rewards per sampled caption, all else per caption."""
         counts = {"nll": self.words, "reward": self.sampled, "baseline": self.sampled}
@@ -63,13 +51,6 @@ class Progress(Struct):
     def best(self) -> dict[str, Any] | None:
         """The record of the epoch whose model is kept."""
         return next((record for record in reversed(self.history) if record["kept"]), None)
-
-
-def batch_sums(result: BatchLoss) -> dict[str, float]:
-    """What a batch adds to `Progress`: sums over its captions by name, and the numbers of words and captions."""
-    sums = {name: value.item() * result.captions for name, value in result.means.items()}
-    sampled = result.captions * ("reward" in sums)
-    return sums | {"words": result.words, "captions": result.captions, "sampled": sampled}
 
 
 class Header(Struct):

@@ -11,6 +11,7 @@ import math
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import islice
@@ -33,7 +34,7 @@ from satlib.model.device import precision
 from satlib.model.encoders import create
 from satlib.recipe import SAVE_SECONDS, Recipe, TrainingConfig
 from satlib.training import checkpoint, distributed, losses, starting
-from satlib.training.checkpoint import Progress, RunState, batch_sums, locked, update_average
+from satlib.training.checkpoint import Progress, RunState, locked, update_average
 from satlib.training.training_data import training_data
 from satlib.training.validation import describe, dev_score, epoch_record
 
@@ -227,8 +228,16 @@ class Trainer:
         if config.average and state.scaler.get_scale() >= scale:
             # A smaller decay in the first batches: the average would otherwise keep the random initial weights.
             update_average(state.averaged, state.captioner, min(config.average, (1 + step) / (10 + step)))
-        # A share without a row of its own counts nothing.
-        p.add(self.ranks.gather(batch_sums(result) if batch.weight else {}))
+        sums = {name: value.item() * result.captions for name, value in result.means.items()}
+        counts = {"words": result.words, "captions": result.captions, "sampled": result.captions * ("reward" in sums)}
+        own = sums | counts if batch.weight else {}  # a share without a row of its own counts nothing
+        total: Counter[str] = Counter()
+        for share in self.ranks.gather(own) if self.ranks.size > 1 else [own]:
+            total.update(share)
+        p.batch += 1
+        p.words, p.captions, p.sampled = (getattr(p, name) + int(total.pop(name)) for name in counts)
+        for name, value in total.items():
+            p.sums[name] = p.sums.get(name, 0.0) + value
 
     def _not_finite(self, what: str, value: Tensor, batch: Batch) -> Diverged:
         p, names = self.state.progress, ", ".join(batch.image_ids[:3])
