@@ -94,7 +94,8 @@ class Trainer:
         """Build the model and its optimiser, and resume from the folder's checkpoint if there is one.
 
         reader: of annotation vectors or, for an encoder that trains, of pixels. start: a trained model whose weights a new run
-        begins with. prepare: called with the fresh captioner, to change a part of it. entities: boxes, for `objective.boxes`.
+        begins with. prepare: called with the fresh captioner, and with
+        the best one, to change a part without weights of its own. entities: boxes, for `objective.boxes`.
         save_seconds: age of the last checkpoint at which one is written within an epoch.
         """
         self.reader, self.folder, self.device, self.save_seconds = reader, folder, device, save_seconds

@@ -1,8 +1,8 @@
 """Hyperparameter search with Optuna (section 4.3 mentions one): each trial is a training run, scored on the dev split.
 
 A search is a folder: `journal.log` (Optuna's own record, read when the search resumes), a run for each trial, `history.json`,
-and `best.toml`, the best recipe so far. Trials that fall behind the median, or whose loss diverges, are pruned; `history.json`
-calls both "stopped early". The same command resumes an interrupted search, beginning with the interrupted trial.
+and `best.toml`, the best recipe so far. Trials that fall behind the median, whose loss diverges, or whose values do not go
+together, are pruned; `history.json` calls all three "stopped early". The same command resumes an interrupted search, beginning with the interrupted trial.
 """
 
 import hashlib
@@ -53,14 +53,15 @@ def distribution(text: str, chosen: Recipe) -> "tuple[str, optuna.distributions.
         return name, CategoricalDistribution([recipe.parse_value(value) for value in values.split(",")])
     try:
         low, high = map(float, values.split(".."))
-        if low > high:
-            raise ValueError("the lower bound comes first")
+        if not -math.inf < low <= high < math.inf:
+            raise ValueError("the lower bound comes first, and both are finite")
     except ValueError as error:
         raise SatlibError(f"cannot read {text!r}; write section.key=low..high or section.key=a,b,c") from error
+    whole = isinstance(chosen.to_dict()[section][key], int)
+    if whole:
+        low, high = round(low), round(high)
     log = low > 0 and high / low >= 10
-    if isinstance(chosen.to_dict()[section][key], int):
-        return name, IntDistribution(round(low), round(high), log)
-    return name, FloatDistribution(low, high, log)
+    return name, (IntDistribution if whole else FloatDistribution)(low, high, log)
 
 
 def tune(
@@ -80,6 +81,10 @@ def tune(
     except ImportError as error:
         raise SatlibError('satlib tune needs Optuna; run: pip install "satlib[tune]"') from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    distributions = dict(distribution(text, chosen) for text in space)
+    for name, values in distributions.items():
+        for value in getattr(values, "choices", None) or (values.low, values.high):
+            _varied(chosen, {name: value})  # refused now, not by a trial that every resumed search would begin with
     folder.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
         storage=JournalStorage(JournalFileBackend(str(folder / "journal.log"))),
@@ -88,7 +93,6 @@ def tune(
         load_if_exists=True,
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
     )
-    distributions = dict(distribution(text, chosen) for text in space)
     search = {"recipe": chosen.to_dict(), "space": list(space)}
     if study.user_attrs.get("search", search) != search:
         raise SatlibError(f"{folder} holds a search over another recipe or space; name another folder with --out")
@@ -99,7 +103,10 @@ def tune(
 
     def run(trial: optuna.Trial) -> float:
         """-> the best dev score."""
-        varied, best = _varied(chosen, trial.params), -math.inf
+        try:
+            varied, best = _varied(chosen, trial.params), -math.inf
+        except SatlibError as error:  # values that do not go together
+            raise optuna.TrialPruned from error
 
         def report(record: Mapping[str, Any]) -> None:
             nonlocal best
