@@ -57,11 +57,10 @@ def distribution(text: str, chosen: Recipe) -> "tuple[str, optuna.distributions.
             raise ValueError("the lower bound comes first, and both are finite")
     except ValueError as error:
         raise SatlibError(f"cannot read {text!r}; write section.key=low..high or section.key=a,b,c") from error
-    whole = isinstance(chosen.to_dict()[section][key], int)
-    if whole:
-        low, high = round(low), round(high)
     log = low > 0 and high / low >= 10
-    return name, (IntDistribution if whole else FloatDistribution)(low, high, log)
+    if isinstance(chosen.to_dict()[section][key], int):
+        return name, IntDistribution(round(low), round(high), log and round(low) > 0)
+    return name, FloatDistribution(low, high, log)
 
 
 def tune(
@@ -81,7 +80,7 @@ def tune(
     except ImportError as error:
         raise SatlibError('satlib tune needs Optuna; run: pip install "satlib[tune]"') from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    distributions = dict(distribution(text, chosen) for text in space)
+    distributions: dict[str, Any] = dict(distribution(text, chosen) for text in space)
     for name, values in distributions.items():
         for value in getattr(values, "choices", None) or (values.low, values.high):
             _varied(chosen, {name: value})  # refused now, not by a trial that every resumed search would begin with
