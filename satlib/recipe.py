@@ -20,6 +20,8 @@ from msgspec import Meta, Struct
 from satlib.errors import SatlibError
 
 OF_MODEL = "model:"  # begins the name of an encoder that is a captioner's own
+View = Literal["whole", "crop"]
+Look = Literal["expected", "probable", "sample"]
 FOLDER = Path(__file__).parent / "recipes"
 SAVE_SECONDS = 600.0  # a checkpoint is written within an epoch when the last one is this old
 
@@ -51,9 +53,7 @@ class EncoderConfig(_Section):
     train: bool = False  # whether it is trained with the decoder; otherwise satlib features computes its vectors once
     frozen_statistics: bool = False  # whether batch normalisation stays as it is in an encoder that trains
     scale: Weight = 1.0  # the factor of annotation vectors; 0 measures it: 1 / root mean square of some images' vectors
-    view: Literal["whole", "crop"] = (
-        "whole"  # what it sees of a photograph: whole, squeezed to a square, or crop, its middle (the paper)
-    )
+    view: View = "whole"  # what it sees of a photograph: whole, squeezed to a square, or crop, its middle (the paper)
 
 
 class DecoderConfig(_Section):
@@ -130,9 +130,7 @@ class DecodingConfig(_Section):
     beam: Positive = 3  # the beam width; 1 is greedy decoding
     length_normalisation: Weight = 0.0  # hypotheses are ranked by log p / length^x; 0 ranks by log p
     max_length: Positive = 30  # the largest number of words in a generated caption
-    look: Literal["expected", "probable", "sample"] = (
-        "expected"  # hard attention's context: the weighted mean, the likeliest place, or a place drawn
-    )
+    look: Look = "expected"  # hard attention's context: the weighted mean, the likeliest place, or a place drawn
 
 
 # Options of earlier versions with the values at which they changed nothing: stored models have them in their headers.

@@ -18,6 +18,11 @@ def test_shipped_recipes_survive_being_written(tmp_path):
         assert recipe.load(str(written)) == loaded
 
 
+def test_each_option_is_declared_with_a_meaning():
+    for section, kind in recipe.SECTIONS.items():
+        assert list(recipe.declared(section)) == [field.name for field in msgspec.structs.fields(kind)]
+
+
 def test_what_is_not_given_is_the_default(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text("\ufeff[training]\nepochs = 3\nlearning_rate = 1\n", encoding="utf-8")
@@ -60,6 +65,7 @@ def test_changes(change, option, value):
         ("decoder.attention=sfot", ("sfot", "decoder.attention", '"soft", "hard", "none"')),
         ("training.epochs=0", ("training.epochs", ">= 1")),
         ("training.epochs=many", ("training.epochs", "int")),
+        ("encoder.view=half", ("half", "encoder.view")),
         ("training.average=1.0", ("training.average", "< 1")),
         ("training.learning_rate=nan", ("training.learning_rate",)),
         ("training.epochs", ("section.key=value",)),
