@@ -1,5 +1,6 @@
 """Caption sets: images with their captions and splits (section 5.2). Every source loads into the same small object, `CaptionSet`."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,6 +87,24 @@ def assemble(name: str, examples: Iterable[Example], home: Path, require_images:
     if require_images and (missing := [e.image_id for e in ordered if not (e.path and e.path.is_file())]):
         raise SatlibError(f"{name}: {_few(missing)} missing from {home}; satlib data check lists all of them")
     return CaptionSet(name, ordered, home=home.resolve())
+
+
+def joined(sets: Sequence[CaptionSet]) -> CaptionSet:
+    """Several caption sets as one; an image id that two of them have is refused."""
+    if len(sets) == 1:
+        return sets[0]
+    owners = {example.image_id: own for own in sets for example in own.examples}
+    if shared := [e.image_id for own in sets for e in own.examples if owners[e.image_id] is not own]:
+        raise SatlibError(
+            f"{' and '.join(own.name for own in sets)} share {_few(shared)}; rename them in one of the sets"
+        )
+    homes = [str(own.home) for own in sets if own.home]
+    return CaptionSet(
+        "+".join(own.name for own in sets),
+        tuple(example for own in sets for example in own.examples),
+        lambda example: owners[example.image_id].photo(example),
+        Path(os.path.commonpath(homes)) if homes else None,
+    )
 
 
 def _few(image_ids: Sequence[str]) -> str:

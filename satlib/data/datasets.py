@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from satlib.data import folder, hub, published, scenes
-from satlib.data.caption_set import CaptionSet, Example  # noqa: F401 - what goes with `load`
+from satlib.data.caption_set import CaptionSet, Example, joined  # noqa: F401 - what goes with `load`
 from satlib.errors import SatlibError
 
 NAMES = ("flickr8k", "flickr30k", "coco", "scenes")
@@ -20,11 +20,14 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
     """The caption set called `name`, with only the first `train_images` of training (0: all; of scenes, the default number).
 
     name: one of `NAMES`; the path, from here or from the root, of a folder (`satlib.data.folder`) or of one of Karpathy's JSON
-    files; or a set on Hugging Face's Hub, "hf:USER/NAME" (`satlib.data.hub`).
+    files; a set on Hugging Face's Hub, "hf:USER/NAME" (`satlib.data.hub`); or several of these, "flickr8k+FOLDER", each of which
+    is cut to `train_images`.
     """
     if name == "scenes":
         return scenes.load(train=train_images) if train_images else scenes.load()
-    return _load(name, data_root() if root is None else root, require_images).shortened(train_images)
+    root = data_root() if root is None else root
+    names = [name] if Path(name).expanduser().exists() or (root / name).exists() else name.split("+")
+    return joined([_load(one, root, require_images).shortened(train_images) for one in names])
 
 
 def _load(name: str, root: Path, require_images: bool) -> CaptionSet:

@@ -39,7 +39,6 @@ def training_data(
     data: CaptionSet, recipe: Recipe, grid: tuple[int, int] = (14, 14), entities: Entities | None = None
 ) -> TrainingData:
     """Prepare a caption set for training; `grid` is the encoder's (h, w), `entities` has the boxes that supervise attention."""
-    data = data.shortened(recipe.data.train_images)
     train, dev = data.split("train"), data.split("dev")
     if not train or not dev:
         raise SatlibError(
