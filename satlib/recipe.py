@@ -130,6 +130,7 @@ class DecodingConfig(_Section):
     beam: Positive = 3  # the beam width; 1 is greedy decoding
     length_normalisation: Weight = 0.0  # hypotheses are ranked by log p / length^x; 0 ranks by log p
     max_length: Positive = 30  # the largest number of words in a generated caption
+    no_repeat: bool = False  # whether a caption has each noun, verb and adjective once at most; English only
     look: Look = "expected"  # hard attention's context: the weighted mean, the likeliest place, or a place drawn
 
 

@@ -8,7 +8,6 @@ import tiny
 import torch
 from refusals import refused
 
-from satlib.data import images
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.files.weights import read_safetensors
@@ -133,18 +132,6 @@ class TestCaption:
         for one, other in zip(together, alone, strict=True):
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
             torch.testing.assert_close(one.alphas, other.alphas, atol=1e-5, rtol=1e-4)
-
-    def test_pixels_and_annotation_vectors_are_the_same_to_it(self, captioner):
-        batch = torch.stack([images.to_tensor(photo) for photo in PHOTOS])
-        with torch.inference_mode():
-            a = captioner.encoder(batch)
-        assert [h[0].words for h in captioner.hypotheses(batch)] == [h[0].words for h in captioner.hypotheses(a)]
-
-    def test_options_stand_above_the_recipe(self, captioner):
-        assert (
-            len(captioner.hypotheses(torch.stack([images.to_tensor(PHOTOS[0])]))[0]) == captioner.recipe.decoding.beam
-        )
-        assert len(captioner.hypotheses(torch.stack([images.to_tensor(PHOTOS[0])]), beam=5)[0]) == 5
 
     def test_training_goes_on_in_training_mode(self, captioner):
         captioner.train()

@@ -1,19 +1,25 @@
-"""Greedy, sampling and beam search against exhaustive enumeration on a tiny vocabulary."""
+"""Sampling and beam search against exhaustive enumeration on a tiny vocabulary."""
 
 import itertools
 import math
 from collections import Counter
 
 import pytest
+import tiny
 import torch
 
-from satlib.data.text import END, UNKNOWN
+from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.model.decoder import Decoder
-from satlib.model.search import beam_search, greedy, rollout
+from satlib.model.search import beam_search, content_words, rollout
 from satlib.recipe import DecoderConfig
 
 L, D, K = 3, 4, 5
 WORDS = [i for i in range(K) if i not in (END, UNKNOWN)]
+ONCE = torch.tensor([word in (3, 4) for word in range(K)])  # word 2 may be repeated
+
+
+def stutters(words):
+    return any(words.count(word) > 1 for word in (3, 4))
 
 
 def decoder(seed, sharpness=4.0):
@@ -42,23 +48,24 @@ def every_caption(model, a, max_length):
     return sorted(((log_p(model, a, words), list(words)) for words in captions), reverse=True)
 
 
+@pytest.mark.parametrize("once", [None, ONCE])
 @pytest.mark.parametrize(("seed", "max_length"), [(0, 1), (1, 2), (0, 3), (2, 3)])
-def test_a_full_beam_is_exhaustive_search(seed, max_length):
+def test_a_full_beam_is_exhaustive_search(seed, max_length, once):
     model, a = decoder(seed)
     beam = K**max_length  # no candidate is ever dropped
-    found = beam_search(model, a, beam, max_length)
+    found = beam_search(model, a, beam, max_length, once=once)
     for image in range(len(a)):
-        expected = every_caption(model, a[image : image + 1], max_length)
+        captions = every_caption(model, a[image : image + 1], max_length)
+        expected = [caption for caption in captions if once is None or not stutters(caption[1])]
         assert [h.words for h in found[image]] == [words for _, words in expected]
         torch.testing.assert_close([h.log_probability for h in found[image]], [p for p, _ in expected])
 
 
-@pytest.mark.parametrize("decode", ["greedy", "beam"])
-def test_log_probability_and_maps_are_those_of_the_words(decode):
+@pytest.mark.parametrize("beam", [1, 4])
+def test_log_probability_and_maps_are_those_of_the_words(beam):
     """Parents are kept right: feeding the words back gives the same probability, maps and gates."""
     model, a = decoder(5, sharpness=2.0)
-    found = beam_search(model, a, 4, 6) if decode == "beam" else [[h] for h in greedy(model, a, 6)]
-    for image, hypotheses in enumerate(found):
+    for image, hypotheses in enumerate(beam_search(model, a, beam, 6)):
         for h in hypotheses:
             assert END not in h.words
             assert UNKNOWN not in h.words
@@ -73,17 +80,8 @@ def test_log_probability_and_maps_are_those_of_the_words(decode):
 def test_beam_one_is_greedy():
     for seed in range(10):
         model, a = decoder(seed)
-        assert [h[0].words for h in beam_search(model, a, 1, 5)] == [h.words for h in greedy(model, a, 5)]
-
-
-def test_no_hypothesis_that_ends_by_itself():
-    """A model that never wants to end is made to, at the longest length, and pays for it."""
-    model, a = decoder(0)
-    with torch.no_grad():
-        model.output.bias[END] = -1000.0
-    for h in [*greedy(model, a, 3), *(image[0] for image in beam_search(model, a, 2, 3))]:
-        assert len(h.words) == 3
-        assert h.log_probability < -900
+        rows = sample(model, a, 5, temperature=0).words.tolist()
+        assert [h[0].words for h in beam_search(model, a, 1, 5)] == [row[: [*row, END].index(END)] for row in rows]
 
 
 def test_sampling_follows_the_distribution():
@@ -146,7 +144,7 @@ def test_a_rollout_by_hand(temperature):
                 assert word == may_follow[int(log_p[may_follow].argmax())]
 
 
-def plain_beam_search(model, a, beam, max_length, normalisation):
+def plain_beam_search(model, a, beam, max_length, normalisation, once):
     """By its definition, for one image, hypothesis by hypothesis, to the longest length."""
     living, ended = [([], 0.0)], []
     for t in range(max_length + 1):
@@ -155,7 +153,9 @@ def plain_beam_search(model, a, beam, max_length, normalisation):
             output = model(a, torch.tensor([[*words, END]]))
             log_p = output.logits[0, -1].log_softmax(0).tolist()
             candidates += [
-                (total + log_p[word], [*words, word]) for word in ([END] if t == max_length else [END, *WORDS])
+                (total + log_p[word], [*words, word])
+                for word in ([END] if t == max_length else [END, *WORDS])
+                if once is None or not stutters([*words, word])
             ]
         candidates.sort(reverse=True)
         ended += [
@@ -165,14 +165,35 @@ def plain_beam_search(model, a, beam, max_length, normalisation):
     return sorted(ended, reverse=True)[:beam]
 
 
+@pytest.mark.parametrize("once", [None, ONCE])
 @pytest.mark.parametrize(("beam", "normalisation"), [(1, 0.7), (2, 0.0), (2, 1.0), (3, 0.7)])
-def test_a_narrow_beam_is_the_plain_one(beam, normalisation):
+def test_a_narrow_beam_is_the_plain_one(beam, normalisation, once):
     for seed in (0, 7, 9):
         model, a = decoder(seed, sharpness=2.0)
         with torch.no_grad():
             model.output.bias[END] += 1  # short captions end beside long ones that overtake them
-        for image, found in enumerate(beam_search(model, a, beam, 4, normalisation)):
-            expected = plain_beam_search(model, a[image : image + 1], beam, 4, normalisation)
+        for image, found in enumerate(beam_search(model, a, beam, 4, normalisation, once)):
+            expected = plain_beam_search(model, a[image : image + 1], beam, 4, normalisation, once)
             assert [h.words for h in found] == [words for _, words in expected]
             scores = [h.log_probability / (len(h.words) + 1) ** normalisation for h in found]
             assert scores == pytest.approx([score for score, _ in expected])
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_model_that_stutters_stops_by_its_recipe(beam):
+    pictures, repeated = torch.arange(0, 250, 25, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 224, 224), {}
+    for wish in ("false", "true"):
+        model = tiny.decided(changes=[f"decoding.no_repeat={wish}"])
+        captions = [model.read(best).words for best, *_ in model.hypotheses(pictures, beam)]
+        repeated[wish] = {word for words in captions for word in words if words.count(word) > 1}
+    assert {"blue", "the"} <= repeated["false"]
+    assert {"the"} <= repeated["true"] <= {"a", "the", "on"}
+
+
+def test_words_that_may_be_repeated():
+    """Function words, characters of a script without spaces, and all of another language than English."""
+    vocabulary = Vocabulary(["the", "dog", "with", "球", "red", "ein"])
+    once = content_words(vocabulary).tolist()
+    assert [vocabulary.words[i] for i in range(2, 8) if once[i]] == ["dog", "red", "ein"]
+    assert not once[END]
+    assert not content_words(Vocabulary(["ein", "hund", "in"])).any()

@@ -46,9 +46,3 @@ def test_another_file_or_no_network_is_refused(mirror, tmp_path):
         with pytest.raises(SatlibError, match=r"cannot download x\.zip .*put a copy at .*curl -C -"):
             download.obtain(archive((address,), known), tmp_path, progress=False)
     assert not (tmp_path / "x.zip").exists()
-
-
-@pytest.mark.parametrize("name", ["flickr30k", "scenes"])
-def test_what_cannot_be_downloaded(tmp_path, name):
-    with pytest.raises(SatlibError, match=f"{name} cannot be downloaded"):
-        download.fetch(name, tmp_path)

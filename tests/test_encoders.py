@@ -50,10 +50,6 @@ def batch(*photos):
     return torch.stack([images.to_tensor(images.square(photo)) for photo in photos])
 
 
-def test_the_table_is_all():
-    assert set(TABLE) == set(encoders.NAMES)
-
-
 LARGE = ("vgg19", "resnet152")
 
 

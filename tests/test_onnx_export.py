@@ -12,7 +12,6 @@ from PIL import Image
 from satlib import cli
 from satlib.data import images, scenes
 from satlib.data.text import END, UNKNOWN
-from satlib.errors import SatlibError
 from satlib.model import familiarity
 from satlib.model.captioner import Captioner
 from satlib.page import export
@@ -52,6 +51,8 @@ class Exported:
         while words[-1] != END:
             log_p, alpha, _, h, c = self.step(a, keys, h, c, words[-1:])
             log_p[:, UNKNOWN] = -np.inf
+            if (free := self.manifest["repeatable"]) is not None:
+                log_p[:, [word for word in words[1:] if word not in free]] = -np.inf
             words.append(int(log_p[0].argmax()) if len(words) <= longest else END)
             alphas.append(alpha[0])
         return words[1:-1], np.stack(alphas)
@@ -65,7 +66,8 @@ def model(request):
         means = torch.randn(4, model.encoder.dim)
         model.familiarity = familiarity.learn(means[:3], means[3:])
         return model
-    return tiny.decided(request.param, changes=["decoder.output_tanh=true"] if request.param == "none" else ())
+    changes = ["decoder.output_tanh=true", "decoding.no_repeat=true"] if request.param == "none" else ()
+    return tiny.decided(request.param, changes=changes)
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +158,3 @@ def test_the_command_replaces_an_earlier_export_and_nothing_else(tmp_path, capsy
     assert cli.main(["export", str(model), "--onnx", str(folder)]) == 0
     assert {file.name for file in folder.iterdir()} == {"encoder.onnx", "step.onnx", "vocabulary.json", "manifest.json"}
     assert {file.name for file in tmp_path.iterdir()} == {"model.safetensors", "folder"}
-
-
-def test_sampled_places_cannot_be_exported(tmp_path):
-    with pytest.raises(SatlibError, match="sample places"):
-        export.export(tiny.decided("hard", changes=["decoding.look=sample"]), tmp_path / "model")

@@ -72,7 +72,7 @@ def test_the_greedy_baseline_is_of_greedy_captions():
     reward_loss(decoder, a, zeros, RewardConfig(samples=2, temperature=5.0, baseline="greedy"), max_length=12)
     _, best = drawn
     words = [row[: length - 1].tolist() for row, length in zip(best.words, best.lengths.tolist(), strict=True)]
-    assert words == [hypothesis.words for hypothesis in search.greedy(decoder, a, 12)]
+    assert words == [hypothesis.words for (hypothesis,) in search.beam_search(decoder, a, 1, 12)]
 
 
 def test_advantages_by_hand():

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from satlib.errors import SatlibError
-from satlib.evaluation import evaluate, table
+from satlib.evaluation import table
 from satlib.model import shipped
 
 SCORES = {"BLEU-4": 20.06, "BLEU-1 (no brevity penalty)": 67.08, "METEOR": 19.304, "CIDEr": 53.25}
@@ -71,13 +70,3 @@ def test_the_stored_results_are_a_table():
     peaks = {row.name: round(row.figures["peak"]) for row in rows if row.ours and "peak" in row.figures}
     assert [peaks[name] for name in ("scenes-soft", "scenes-hard", "flickr8k-lite0-boxes")] == [92, 94, 69]
     assert {"flickr8k-lite0-none", "scenes-hard"} <= {line[1] for line in table.compare(rows)}
-
-
-@pytest.mark.parametrize(
-    ("content", "named"), [('{"data": "x', "evaluation-test.json"), ("{}", "is not an evaluation")]
-)
-def test_a_bad_file_is_named(tmp_path, content, named):
-    path = tmp_path / "evaluation-test.json"
-    path.write_text(content)
-    with pytest.raises(SatlibError, match=named):
-        evaluate.read(path)

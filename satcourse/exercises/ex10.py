@@ -19,7 +19,6 @@ from satlib.data.images import SIZE
 from satlib.evaluation.plots import END_LABEL
 from satlib.model import shipped, transformer
 from satlib.model.captioner import Captioner
-from satlib.model.search import greedy
 
 B, C, L, d, HEADS = 2, 3, 5, 8, 2
 SCENES, SEED = 100, 1_000_000  # of the project's check: scenes that no notebook has seen
@@ -143,8 +142,7 @@ def _project() -> tuple[Captioner, list[scenes.Scene], Tensor]:
 def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
     """Greedy captions by `scenes-soft`, and their maps: a (B, L, D) -> B lists of words, (B, C, L)."""
     captioner, *_ = _project()
-    with torch.no_grad():
-        output = greedy(captioner.decoder, a)
+    output = [best for (best,) in captioner.hypotheses(a, beam=1)]
     captions = [captioner.vocabulary.decode(each.words) for each in output]
     maps = [each.alphas.view(len(each.alphas), -1) for each in output]
     return captions, torch.nn.utils.rnn.pad_sequence(maps, batch_first=True, padding_value=1 / a.shape[1])

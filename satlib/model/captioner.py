@@ -163,10 +163,10 @@ class Captioner(nn.Module):
         decoding = self.recipe.decoding
         beam = decoding.beam if beam is None else beam
         normalisation = decoding.length_normalisation if length_normalisation is None else length_normalisation
+        normalisation = normalisation if beam > 1 else 0.0  # greedy: no ranks
+        once = search.content_words(self.vocabulary).to(self.device) if decoding.no_repeat else None
         a = self.annotations(batch.to(self.device))
-        if beam == 1:
-            return [[hypothesis] for hypothesis in search.greedy(self.decoder, a, decoding.max_length)]
-        return search.beam_search(self.decoder, a, beam, decoding.max_length, normalisation)
+        return search.beam_search(self.decoder, a, beam, decoding.max_length, normalisation, once)
 
     def read(self, hypothesis: Hypothesis) -> Caption:
         """A hypothesis as a caption: ids become words, and the maps get the encoder's grid (h, w)."""

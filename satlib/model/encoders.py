@@ -150,8 +150,7 @@ def _of_model(name: str) -> Encoder:
     if header.encoder.weights:
         raise SatlibError(f"the encoder of {path} was not trained; name it: encoder.name={architecture}")
     encoder = create(architecture, pretrained=False)
-    prefix = "encoder."
-    weights = {key[len(prefix) :]: value for key, value in unpacked(tensors) if key.startswith(prefix)}
+    weights = {key.removeprefix("encoder."): value for key, value in unpacked(tensors) if key.startswith("encoder.")}
     encoder.load_state_dict(weights)
     encoder.name = name
     return encoder

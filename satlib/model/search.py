@@ -1,4 +1,4 @@
-"""Caption generation: greedy decoding, sampling and beam search over a batch of images (section 4.3).
+"""Caption generation: sampling and beam search over a batch of images (section 4.3).
 
 Every hypothesis ends with the end mark: once a caption has `max_length` words, only the end mark may follow. Its
 log-probability is therefore that of a complete sentence. UNKNOWN is never generated.
@@ -10,10 +10,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from satlib.data.text import END, UNKNOWN
+from satlib.data.text import END, UNKNOWN, Vocabulary, is_character
 from satlib.model.attention import precise
 from satlib.model.decoder import Annotations, select
 from satlib.model.transformer import AnyDecoder
+
+# English function words, and "side by side".
+REPEATABLE = (
+    "a an the and is are be in on of at to by from with for over near "
+    "he she it they his her its their who that one two some other side"
+)
+
+
+def content_words(vocabulary: Vocabulary) -> Tensor:
+    """The words that `decoding.no_repeat` allows once: (K,) bool. Languages other than English have none."""
+    free = {vocabulary.words[END], *REPEATABLE.split()} if "the" in vocabulary else {*vocabulary.words}
+    return torch.tensor([not (word in free or is_character(word)) for word in vocabulary.words])
 
 
 @dataclass(frozen=True)
@@ -88,34 +100,28 @@ def rollout(
     return Rollout(words, log_p, log_policy, alphas, betas, torch.stack(places, 1) if places else None)
 
 
-@torch.inference_mode()
-def greedy(decoder: AnyDecoder, a: Tensor, max_length: int = 30) -> list[Hypothesis]:
-    """Take the most probable word at every step: a (B, L, D) -> B hypotheses of at most `max_length` words."""
-    captions = rollout(decoder, decoder.project(a), decoder.initial_state(a), max_length, temperature=0.0)
-    words, alphas, betas = captions.words.tolist(), captions.alphas.cpu(), captions.betas.cpu()
-    log_p = captions.log_p.sum(1).tolist()
-    return [
-        Hypothesis(words[row][: C - 1], log_p[row], alphas[row, :C], betas[row, :C])
-        for row, C in enumerate(captions.lengths.tolist())
-    ]
-
-
 class _Ended(NamedTuple):
-    """A finished hypothesis: its score, log p(y|a), and the step and row of the search at which it ended."""
+    """A finished hypothesis: its score, log p(y|a), its words, and its row of the search at each word and at the end mark."""
 
     score: float
     log_probability: float
-    t: int
-    row: int
+    words: list[int]
+    rows: list[int]
 
 
 @torch.inference_mode()
 def beam_search(
-    decoder: AnyDecoder, a: Tensor, beam: int = 3, max_length: int = 30, length_normalisation: float = 0.0
+    decoder: AnyDecoder,
+    a: Tensor,
+    beam: int = 3,
+    max_length: int = 30,
+    length_normalisation: float = 0.0,
+    once: Tensor | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best finished hypotheses of each image that a beam finds, at most `beam` of them, best first.
+    """The best finished hypotheses of each image that a beam finds, at most `beam` of them, best first; a beam of 1 is greedy.
 
     Living hypotheses, `beam` for each image, are ranked by log p(y|a); finished ones by log p(y|a) / C^length_normalisation.
+    once: the words (K,) that no hypothesis has twice (`content_words`).
     """
     B = len(a)
     rows = torch.arange(B, device=a.device).repeat_interleave(beam)  # each image has `beam` rows, side by side
@@ -123,6 +129,7 @@ def beam_search(
     annotations = select(decoder.project(a), rows)
     state = select(decoder.initial_state(a), rows)
     words = torch.full((B * beam,), -1, device=a.device)
+    said = path = words.new_empty(B * beam, 0)  # the words so far of each hypothesis, and its rows before (B beam, t)
     # At first all hypotheses of an image are the same one: only one of them may be continued.
     totals = torch.full((B, beam), -torch.inf, device=a.device)
     totals[:, 0] = 0.0
@@ -132,6 +139,8 @@ def beam_search(
     for t in range(max_length + 1):
         logits, state, alpha, beta, _ = decoder.predict(annotations, state, words)
         log_p = _log_probabilities(logits, must_end=t == max_length)
+        if once is not None:
+            log_p = log_p.masked_fill(torch.zeros_like(log_p).bool().scatter(1, said, once[said]), -torch.inf)
         K = log_p.shape[1]
 
         # The 2 beam best continuations of each image (B, 2 beam): at most `beam` of them end, so that `beam` can go on.
@@ -143,15 +152,17 @@ def beam_search(
         # Those that end among the `beam` best are finished.
         for image, rank in (is_end & candidates.isfinite())[:, :beam].nonzero().tolist():
             if image in searching:
-                total = candidates[image, rank].item()
-                ended = _Ended(total / (t + 1) ** length_normalisation, total, t, int(parents[image, rank]))
+                total, row = candidates[image, rank].item(), int(parents[image, rank])
+                score = total / (t + 1) ** length_normalisation
+                ended = _Ended(score, total, said[row].tolist(), [*path[row].tolist(), row])
                 finished[image] = sorted([*finished[image], ended], key=lambda hypothesis: -hypothesis.score)[:beam]
 
         # The `beam` best that do not end go on.
         totals, ranks = candidates.masked_fill(is_end, -torch.inf).topk(beam, dim=1)
         parents, words = parents.gather(1, ranks).flatten(), words.gather(1, ranks).flatten()
-        history.append((parents, words, alpha, beta))
+        history.append((alpha, beta))
         state = select(state, parents)
+        said, path = (torch.cat([of[parents], new.unsqueeze(1)], 1) for of, new in ((said, words), (path, parents)))
 
         # An image is done when its best living hypothesis cannot enter any more. The best score that it can still reach is
         # its total now, over the maximum length.
@@ -161,27 +172,17 @@ def beam_search(
                 searching.remove(image)
         if not searching:
             break
-    parents, words, alphas, betas = (torch.stack(steps).cpu() for steps in zip(*history, strict=True))
-    return [[_hypothesis(ended, parents, words, alphas, betas) for ended in image] for image in finished]
+    alphas, betas = (torch.stack(steps).cpu() for steps in zip(*history, strict=True))  # (steps, B beam, ...)
+    return [[_hypothesis(ended, alphas, betas) for ended in image] for image in finished]
 
 
-def _hypothesis(ended: _Ended, parents: Tensor, words: Tensor, alphas: Tensor, betas: Tensor) -> Hypothesis:
-    """Follow a finished hypothesis back to its first word, through the search's history (steps, B beam, ...)."""
-    rows = [ended.row]
-    for t in range(ended.t - 1, -1, -1):
-        rows.insert(0, int(parents[t, rows[0]]))
-    steps = torch.arange(ended.t + 1)
-    # The word that is chosen at step t stands in the row that continues it at step t + 1.
-    chosen = words[steps[:-1], rows[1:]].tolist()
-    return Hypothesis(chosen, ended.log_probability, alphas[steps, rows], betas[steps, rows])
+def _hypothesis(ended: _Ended, alphas: Tensor, betas: Tensor) -> Hypothesis:
+    at = torch.arange(len(ended.rows)), torch.tensor(ended.rows)
+    return Hypothesis(ended.words, ended.log_probability, alphas[at], betas[at])
 
 
 def _log_probabilities(logits: Tensor, must_end: bool) -> Tensor:
     """Log p(y_t) (B, K) of logits (B, K), -inf for words that must not be generated; the others are not renormalised."""
     log_p = torch.log_softmax(precise(logits), dim=1)
-    barred = torch.zeros(log_p.shape[1], dtype=torch.bool, device=log_p.device)
-    barred[UNKNOWN] = True
-    if must_end:
-        barred[:] = True
-        barred[END] = False
-    return log_p.masked_fill(barred, -torch.inf)
+    words = torch.arange(log_p.shape[1], device=log_p.device)
+    return log_p.masked_fill(words != END if must_end else words == UNKNOWN, -torch.inf)

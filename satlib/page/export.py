@@ -31,6 +31,7 @@ from satlib.errors import SatlibError
 from satlib.files.atomic import write_json
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Annotations, Decoder, State
+from satlib.model.search import content_words
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -118,6 +119,7 @@ def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[st
         write_json(new / WORDS, list(captioner.vocabulary.words))
         contents = {name: (new / name).read_bytes() for name in (ENCODER, STEP, WORDS)}
         known = captioner.familiarity
+        repeatable = (~content_words(captioner.vocabulary)).nonzero().flatten().tolist()
         manifest = {
             "format": FORMAT,
             "model": recipe.name,
@@ -128,9 +130,8 @@ def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[st
             "image": {"side": images.SIZE, "view": captioner.view},
             "grid": list(captioner.encoder.grid),
             "words": {"end": END, "unknown": UNKNOWN, "before the first": -1},
-            "decoding": {
-                name: getattr(recipe.decoding, name) for name in ("beam", "length_normalisation", "max_length")
-            },
+            "decoding": recipe.to_dict()["decoding"],
+            "repeatable": repeatable if recipe.decoding.no_repeat else None,
             "unlike above": None if known is None else known.threshold,
         }
         write_json(new / MANIFEST, manifest)
@@ -139,11 +140,7 @@ def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[st
 
 @contextlib.contextmanager
 def replaced(folder: Path, marker: str) -> Iterator[Path]:
-    """An empty folder that takes the place of `folder` when the block has ended without an error.
-
-    Raises:
-        SatlibError: the folder holds other files, and no `marker` of an earlier result.
-    """
+    """An empty folder that takes the place of `folder`, new or with a `marker`, when the block has ended."""
     if folder.exists() and not (folder / marker).is_file() and any(folder.iterdir()):
         raise SatlibError(f"{folder} is not empty, and holds no {marker} of an earlier time; name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +155,6 @@ def replaced(folder: Path, marker: str) -> Iterator[Path]:
 
 def _graphs(captioner: Captioner) -> Iterator[tuple[str, "ModelProto"]]:
     """Each file's name and its graph, with weights in float32."""
-    captioner.eval()
     assert isinstance(captioner.decoder, Decoder)
     encoder, step = _Encoder(captioner).eval(), _Step(captioner.decoder).eval()
     pixels = torch.zeros(1, 3, images.SIZE, images.SIZE)

@@ -13,6 +13,7 @@ const BARRED = -Infinity;
  *   grid: [number, number],
  *   words: {end: number, unknown: number},
  *   decoding: {beam: number, length_normalisation: number, max_length: number},
+ *   repeatable?: number[] | null,
  *   "unlike above": number | null,
  * }} Manifest
  *
@@ -104,15 +105,15 @@ export class Captioner {
   }
 
   /**
-   * One word of several hypotheses. log_p is -Infinity for words that must not be said.
+   * One word of several hypotheses. log_p is -Infinity for words that must not be said: of those that are not repeatable, none twice.
    * @param {Seen} seen
    * @param {{h: Float32Array, c: Float32Array}} state (B, n) each
-   * @param {number[]} words the ids of the words before, -1 at the start
+   * @param {number[][]} said the ids of the words so far of each hypothesis, -1 at the start
    * @param {Float32Array | null} light (L,), for all hypotheses
    * @param {boolean} mustEnd
    */
-  async step(seen, state, words, light, mustEnd) {
-    const [rows, L] = [words.length, seen.a.dims[1]];
+  async step(seen, state, said, light, mustEnd) {
+    const [rows, L] = [said.length, seen.a.dims[1]];
     const lit = new Float32Array(rows * L);
     if (light) for (let row = 0; row < rows; row++) lit.set(light, row * L);
     const float = (/** @type {Float32Array} */ values) =>
@@ -122,18 +123,19 @@ export class Captioner {
       keys: seen.keys,
       h: float(state.h),
       c: float(state.c),
-      words: new ort.Tensor("int64", BigInt64Array.from(words, BigInt), [rows]),
+      words: new ort.Tensor("int64", BigInt64Array.from(said, (words) => BigInt(words[words.length - 1])), [rows]),
       light: float(lit),
     });
     const numbers = (/** @type {string} */ name) => /** @type {Float32Array} */ (out[name].data);
     const log_p = numbers("log_p");
-    const { end, unknown } = this.manifest.words;
+    const { repeatable, words: { end, unknown } } = this.manifest;
     const K = log_p.length / rows;
     for (let row = 0; row < rows; row++) {
       const kept = log_p[row * K + end];
       if (mustEnd) log_p.fill(BARRED, row * K, (row + 1) * K);
       log_p[row * K + end] = kept;
       log_p[row * K + unknown] = BARRED;
+      for (const word of said[row].slice(1)) if (repeatable && !repeatable.includes(word)) log_p[row * K + word] = BARRED;
     }
     return {
       log_p,
@@ -154,26 +156,28 @@ export class Captioner {
     let given = wish.words;
     if (wish.method === "beam") given = [...given, ...(await this.search(seen, wish)), end];
     let state = { h: seen.h, c: seen.c };
-    for (let t = 0, before = -1; before !== end; t++) {
+    const said = [-1];
+    for (let t = 0; said[t] !== end; t++) {
       const ends = t >= this.manifest.decoding.max_length;
       const light = this.lightAt(wish, t);
-      let out = await this.step(seen, state, [before], light, ends);
+      let out = await this.step(seen, state, [said], light, ends);
       if (wish.onePlace && !light) {
         const place = new Float32Array(out.alpha.length);
         place[drawn(out.alpha, this.random)] = 1;
-        out = await this.step(seen, state, [before], place, ends);
+        out = await this.step(seen, state, [said], place, ends);
       }
       state = out.state;
       const p = out.log_p.map(Math.exp);
-      if (t < given.length) before = given[t];
-      else {
-        before = largest(out.log_p);
-        const most = out.log_p[before]; // taken away first: at a low temperature all would be 0
+      let next = given[t];
+      if (t >= given.length) {
+        next = largest(out.log_p);
+        const most = out.log_p[next]; // taken away first: at a low temperature all would be 0
         const weights = out.log_p.map((x) => Math.exp((x - most) / wish.temperature));
-        if (wish.method === "sample") before = drawn(weights, this.random);
+        if (wish.method === "sample") next = drawn(weights, this.random);
       }
       const best = top(p, 5).map((word) => ({ word, p: p[word] }));
-      yield { word: before, p: p[before], best, alpha: out.alpha, beta: out.beta[0] };
+      said.push(next);
+      yield { word: next, p: p[next], best, alpha: out.alpha, beta: out.beta[0] };
     }
   }
 
@@ -199,15 +203,15 @@ export class Captioner {
     /** @type {{words: number[], total: number}[]} */
     let living = [{ words: [-1], total: 0 }];
     let state = { h: seen.h, c: seen.c };
-    for (const [t, word] of wish.words.entries()) {
-      state = (await this.step(seen, state, living[0].words.slice(-1), null, false)).state;
-      living = [{ words: [word], total: 0 }];
+    for (const word of wish.words) {
+      state = (await this.step(seen, state, [living[0].words], null, false)).state;
+      living = [{ words: [...living[0].words, word], total: 0 }];
     }
     /** @type {{words: number[], score: number}[]} */
     let finished = [];
     for (let t = wish.words.length; t <= max_length && living.length; t++) {
-      const last = living.map(({ words }) => words[words.length - 1]);
-      const out = await this.step(seen, state, last, this.lightAt(wish, t), t === max_length);
+      const said = living.map(({ words }) => words);
+      const out = await this.step(seen, state, said, this.lightAt(wish, t), t === max_length);
       const K = out.log_p.length / living.length;
       const totals = Float64Array.from(out.log_p, (value, index) => living[Math.floor(index / K)].total + value);
       const candidates = top(totals, 2 * wish.beam)
@@ -229,6 +233,6 @@ export class Captioner {
       state = { h: rows(out.state.h), c: rows(out.state.c) };
       living = kept.map(({ row, word, total }) => ({ words: [...living[row].words, word], total }));
     }
-    return finished[0].words.slice(1);
+    return finished[0].words.slice(1 + wish.words.length);
   }
 }
