@@ -470,8 +470,8 @@ print(
 # bits.
 #
 # An A100, an L4 or an H100 has hardware for bf16, and a T4 has not (PyTorch [*emulates* it
-# there](https://github.com/pytorch/pytorch/pull/148322), slowly). With `training.precision = "auto"` satlib takes bf16 where
-# the hardware has it, fp16 with a scaled loss on other GPUs, and float32 on CPUs.
+# there](https://github.com/pytorch/pytorch/pull/148322), slowly). With `training.precision = "auto"` satlib trains an encoder
+# in bf16 where the hardware has it, and in fp16 with a scaled loss on other GPUs; a decoder alone, and all on CPUs, in float32.
 #
 # Why a *scaled* loss? Gradients are small numbers. Here are those of our small model for one batch, without the exact zeros.
 # **What percentage of them does float16 round to zero?**

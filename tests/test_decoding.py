@@ -191,7 +191,6 @@ def test_a_model_that_stutters_stops_by_its_recipe(beam):
 
 
 def test_words_that_may_be_repeated():
-    """Function words, characters of a script without spaces, and all of another language than English."""
     vocabulary = Vocabulary(["the", "dog", "with", "球", "red", "ein"])
     once = content_words(vocabulary).tolist()
     assert [vocabulary.words[i] for i in range(2, 8) if once[i]] == ["dog", "red", "ein"]

@@ -56,7 +56,6 @@ LIGHT = """async ([pixels, width, height, alpha]) => {
 
 
 def captioner_of(name):
-    """A model; the one for photographs has `decoding.no_repeat`."""
     captioner = Captioner.load(name)
     decoding = replace(captioner.recipe.decoding, no_repeat=name != MODELS[0])
     captioner.recipe = replace(captioner.recipe, decoding=decoding)

@@ -16,14 +16,12 @@ def choose(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
-def precision(name: str, device: torch.device) -> torch.dtype:
+def precision(name: str, device: torch.device, train_encoder: bool = True) -> torch.dtype:
     """The data type of matrix products for a `training.precision`: auto, float32, bf16 or fp16.
 
-    "auto" is bf16 on a GPU with native bf16, fp16 on other GPUs (they emulate bf16, which is slower than float32), and
-    float32 on all other devices.
+    "auto" is float32, in which the decoder is fastest, unless a GPU trains an encoder: then bf16, or fp16 on a GPU that only
+    emulates bf16, slowly.
     """
-    if name == "auto":
-        if device.type != "cuda":
-            return torch.float32
+    if name == "auto" and device.type == "cuda" and train_encoder:
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    return {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name, torch.float32)

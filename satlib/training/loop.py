@@ -111,7 +111,10 @@ class Trainer:
         captioner = Captioner(self.recipe, self.data.vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(captioner)
-        self.state = RunState(captioner, self.data.hash, precision(recipe.training.precision, device))
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("high")  # TF32
+        low = precision(recipe.training.precision, device, recipe.encoder.train)
+        self.state = RunState(captioner, self.data.hash, low)
         self._begin(start)
         loss = losses.create(self.state, self.data)
         self.loss = self.ranks.parallel(loss, self.state.learning, partly=recipe.encoder.train)  # the head is unused
