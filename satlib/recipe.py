@@ -120,9 +120,7 @@ class TrainingConfig(_Section):
     drop_dimensions: Share = 0.0  # the dropout rate of the annotation vectors' dimensions, the same in all places
     clip: Weight = 5.0  # the largest norm of the gradient; 0 turns clipping off
     average: Share = 0.0  # the decay of the weights' moving average, which is judged and saved; 0 turns it off
-    precision: Literal["auto", "float32", "bf16", "fp16"] = (
-        "auto"  # of products; auto: bf16 where GPUs train an encoder
-    )
+    precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"  # of products; auto: bf16 if a GPU trains encoders
     seed: Natural = 0  # the seed of all random numbers
 
 
