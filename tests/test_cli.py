@@ -9,7 +9,7 @@ import entities_files
 import pytest
 from PIL import Image
 
-from satlib import cli, recipe
+from satlib import cli
 from satlib.data import scenes
 from satlib.evaluation import animation
 from satlib.files import progress
@@ -129,6 +129,11 @@ def test_caption_gives_json_and_a_picture_for_each_photograph(run, folder, tmp_p
     assert results[1]["captions"][0]["words"] == caption.words
     assert (tmp_path / "3.png").read_bytes() != (tmp_path / "3-2.png").read_bytes()
     satlib("caption", tmp_path / "page.jpg", "--model", run[1], status=2)
+    paths = [folder / f"{number}.jpg" for number in range(6)]
+    satlib("caption", *paths, "--model", run[1], "--no-pictures")
+    captions = zip(paths, Captioner.load(run[1]).caption(paths), strict=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("  (")[0] for line in lines] == [f"{path}: {each.text}" for path, each in captions]
 
 
 def test_caption_animates(folder, tmp_path, monkeypatch, capsys):
@@ -144,12 +149,6 @@ def test_info_prints_versions_or_what_a_models_file_says(run, capsys):
     assert json.loads(capsys.readouterr().out)["satlib"].startswith("0.")
     satlib("info", run[1], "--json")
     assert "model.safetensors" in json.loads(capsys.readouterr().out)["file"]
-
-
-def test_what_is_printed_is_a_recipe_file(capsys, tmp_path):
-    satlib("recipe", "flickr8k-hard")
-    (tmp_path / "flickr8k-hard.toml").write_text(capsys.readouterr().out, encoding="utf-8")
-    assert recipe.load(str(tmp_path / "flickr8k-hard.toml")) == recipe.load("flickr8k-hard")
 
 
 class TestMistakes:

@@ -141,12 +141,6 @@ class TestTraining:
         with pytest.raises(SatlibError, match="other captions or boxes"):
             tiny.train(tmp_path / "run", "objective.boxes=1.0", entities=other)
 
-    def test_weight_and_boxes_belong_together(self, tmp_path):
-        with pytest.raises(SatlibError, match=r"objective\.boxes is 1 and --entities is missing"):
-            tiny.train(tmp_path / "run", "objective.boxes=1.0")
-        with pytest.raises(SatlibError, match=r"objective\.boxes is 0 and --entities is given"):
-            tiny.train(tmp_path / "run", entities=annotate(tmp_path / "entities", DATA))
-
 
 class TestDrop:
     """Places and dimensions that a batch leaves out."""

@@ -15,7 +15,7 @@ import platform
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +103,7 @@ def data(options: argparse.Namespace) -> int:
     return 0 if check.check(options.name, root) else 1
 
 
-@command(RECIPE, SET, DATA, DEVICE, option("--batch-size", type=positive, default=32, help="images per batch"))
+@command(RECIPE, SET, DATA, DEVICE, option("--batch-size", type=positive, default=4, help="more only on a GPU"))
 def features(options: argparse.Namespace) -> None:
     """Compute the annotation vectors of a recipe's images, once; resumes after a stop."""
     from satlib import recipe as recipes
@@ -312,6 +312,7 @@ def table(options: argparse.Namespace) -> None:
     option("--model", type=Path, help=f"{_A_MODEL}; by default the one for photographs"),
     BEAM,
     option("--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures of attention"),
+    option("--no-pictures", action="store_true", help="draw nothing: much faster"),
     option("--animate", action="store_true", help="also write an animated picture (WebP)"),
     JSON,
     DEVICE,
@@ -321,21 +322,29 @@ def caption(options: argparse.Namespace) -> int:
     from satlib.data import images
     from satlib.evaluation import plots
     from satlib.model import shipped
+    from satlib.model.captioner import CHUNK
 
     model = options.model or Path(shipped.PHOTOGRAPHS)
     captioner = _captioner(model, options)
     results: list[dict[str, Any]] = []
-    for path in options.photos:
-        try:
-            photo = images.open_photo(path)
-        except SatlibError as error:
-            print(f"satlib: {error}", file=sys.stderr)
-            continue
-        (caption,) = captioner.caption([photo], options.beam)
+
+    def captioned() -> Iterator[Any]:
+        for start in range(0, len(options.photos), CHUNK):
+            photos = []
+            for path in options.photos[start : start + CHUNK]:
+                try:
+                    photos.append((path, images.open_photo(path)))
+                except SatlibError as error:
+                    print(f"satlib: {error}", file=sys.stderr)
+            yield from zip(photos, captioner.caption([photo for _, photo in photos], options.beam), strict=True)
+
+    for (path, photo), caption in captioned():
         earlier = sum(Path(result["image"]).stem == path.stem for result in results)
         picture = options.out / f"{path.stem}{f'-{earlier + 1}' if earlier else ''}.png"
-        plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture, captioner.view)
-        files: dict[str, str | None] = {"picture": str(picture), "animation": None}
+        files: dict[str, str | None] = {"picture": None, "animation": None}
+        if not options.no_pictures:
+            files["picture"] = str(picture)
+            plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture, captioner.view)
         if options.animate and caption.words:
             from satlib.evaluation.animation import animate
 
@@ -350,9 +359,9 @@ def caption(options: argparse.Namespace) -> int:
         }
         results.append({"image": str(path), **files, "captions": [described]})
         if not options.json:
-            drawn = ", ".join(filter(None, files.values()))
+            drawn = "".join(f"; {file}" for file in files.values() if file)
             remark = " (unlike the images this model was trained on: expect mistakes)" if caption.unlike else ""
-            print(f"{path}: {caption.text}{remark}  (log p {caption.log_probability:.1f}; {drawn})")
+            print(f"{path}: {caption.text}{remark}  (log p {caption.log_probability:.1f}{drawn})", flush=True)
     if options.json and results:
         _print_json(results)
     return 2 if not results else int(len(results) < len(options.photos))
@@ -372,9 +381,8 @@ def export(options: argparse.Namespace) -> None:
     if options.onnx:
         from satlib.page import export
 
-        manifest = export.export(captioner, options.target, options.storage)
-        for name, file in manifest["files"].items():
-            print(f"{options.target / name}: {file['bytes'] / 1e6:.1f} MB")
+        export.export(captioner, options.target, options.storage)
+        print(f"written to {options.target}")
         return
     if options.target.suffix != ".safetensors":
         raise SatlibError(f"{options.target} must end in .safetensors, the format of the file")
@@ -391,13 +399,8 @@ def page(options: argparse.Namespace) -> None:
     """Write a web page on which captioners run in the visitor's browser."""
     from satlib.page import live
 
-    contents = live.write(options.folder, options.models or live.MODELS, options.storage)
-    for model in contents["models"]:
-        print(f"{model['name']}: {model['bytes'] / 1e6:.1f} MB")
-    size = sum(file.stat().st_size for file in options.folder.rglob("*") if file.is_file())
-    print(
-        f"{options.folder}: {size / 1e6:.1f} MB; to see it: python -m http.server -d {options.folder}, then http://localhost:8000"
-    )
+    live.write(options.folder, options.models or live.MODELS, options.storage)
+    print(f"written to {options.folder}")
 
 
 @command(
@@ -424,7 +427,6 @@ def info(options: argparse.Namespace) -> None:
     """Print versions, devices and what is missing; or what a model's file says of it."""
     import torch
 
-    from satlib import recipe as recipes
     from satlib.data.datasets import data_root
     from satlib.evaluation import metrics
     from satlib.model import captioner, encoders, shipped
@@ -448,7 +450,6 @@ def info(options: argparse.Namespace) -> None:
             or ("Apple's, by MPS" if torch.backends.mps.is_available() else "none"),
             "Java": java or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
             "data": str(data_root()),
-            "recipes": ", ".join(recipes.names()),
             "encoders": ", ".join(encoders.NAMES),
             "models": ", ".join(shipped.models()),
         }

@@ -24,7 +24,7 @@ from satlib.errors import SatlibError
 from satlib.files.atomic import write_text
 from satlib.files.reading import read_json
 
-FORMAT = "satlib features 4"  # change it whenever the result of `images.square` changes
+FORMAT = "satlib features 5"  # change it whenever the result of `images.square` changes
 ARRAY, MANIFEST = "annotations.f16", "manifest.json"
 Item = TypeVar("Item")
 Value = TypeVar("Value")

@@ -17,6 +17,7 @@ with contextlib.suppress(ImportError):  # the extra "heic"
     pillow_heif.register_heif_opener()
 
 SIZE = 224  # pixels, the side of the square input of an encoder
+_DRAFT = 4 * SIZE  # pixels; a JPEG whose sides are twice that is decoded at half its size or less
 _SHORTEST = 256  # pixels, to which the view "crop" scales the shorter side before it crops the square
 _LONGEST = 4  # of a side longer than this multiple of the other, "crop" enlarges only the centre, which it keeps
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -35,6 +36,7 @@ def open_photo(file: Path | str | BinaryIO, name: str = "") -> Image.Image:
     """Read an image file, called `name` in messages, as `to_rgb` gives it; one that is missing or damaged is refused."""
     try:
         with Image.open(file) as photo:
+            photo.draft(None, (_DRAFT, _DRAFT))
             return to_rgb(photo)
     except FileNotFoundError as error:
         raise SatlibError(f"the image {file} does not exist; check the path") from error

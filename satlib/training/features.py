@@ -62,7 +62,7 @@ def extract(
     encoder: Encoder,
     folder: Path,
     device: str | torch.device = "cpu",
-    batch_size: int = 32,
+    batch_size: int = 4,
     progress: bool = True,
     view: str = "whole",
 ) -> FeatureStore:
