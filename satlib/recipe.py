@@ -42,7 +42,8 @@ class DataConfig(_Section):
     vocabulary_size: Annotated[int, Meta(ge=3)] = 10_000  # K, the largest vocabulary, special tokens included
     min_count: Positive = 1  # how often a word occurs in the training captions at least; rarer words are unknown words
     max_length: Positive = 40  # the length in words of the longest caption that is trained on
-    train_images: Natural = 0  # the number of training images, from the first; 0 takes all
+    train_images: Natural = 0  # the number of training images, from the first; 0 takes all, of each of several sets
+    captions: Positive = 5  # the number of captions of a training image, from the first
 
 
 class EncoderConfig(_Section):
@@ -105,14 +106,19 @@ class RewardConfig(_Section):
 class TrainingConfig(_Section):
     """The optimiser, the schedule, and early stopping."""
 
-    optimiser: Literal["adam", "rmsprop"] = "adam"  # rmsprop in Graves' form is the paper's choice for Flickr8k
+    optimiser: Literal["adam", "muon", "rmsprop"] = (
+        "adam"  # muon for matrices, adam for the rest; the paper's is rmsprop
+    )
     learning_rate: Weight = 5e-4  # the peak learning rate of the decoder, and of an encoder trained from scratch
     encoder_learning_rate: Weight = 1e-4  # the peak learning rate of an encoder trained from pretrained weights
-    schedule: Literal["constant", "cosine"] = "constant"  # after the warm-up; cosine falls to zero by the last epoch
+    schedule: Literal["constant", "cosine", "linear"] = (
+        "constant"  # cosine falls to 0 from the start, linear in the last 30 %
+    )
     warmup: Natural = 0  # the number of batches over which the learning rate grows from zero
     batches: Literal["captions", "images"] = "captions"  # what a batch holds: captions of one length, or whole images
     batch_size: Positive = 64  # captions in a batch; images, if batches hold images or the objective is reward
     epochs: Positive = 30  # the largest number of epochs
+    epoch_images: Natural = 0  # the images of an epoch, in each the next ones, if batches hold images; 0 takes all
     select: Literal["bleu4", "nll", "reward"] = "bleu4"  # the dev score that selects the best epoch
     patience: Positive = 10  # epochs without a better dev score after which training stops early
     augment: bool = False  # whether an encoder that trains sees random parts of the images, mirrored or not

@@ -65,3 +65,15 @@ def test_every_image_exactly_once_with_all_its_captions_or_none(all_pairs, batch
                 assert ids[len(words) :] == [PAD] * (len(ids) - len(words))
                 seen[Pair(name, tuple(words))] += 1
         assert seen == Counter(captions or ())
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 50))
+def test_short_epochs_pass_over_all_images_before_one_comes_again(count, batch_size, per_epoch):
+    names = [f"{i}" for i in range(count)]
+    batches = ImageBatches(names, batch_size, 3, None, per_epoch)
+    parts = max(1, count // per_epoch)  # what is left over has its turn in another pass
+    epochs = [[name for batch in batches.epoch(i) for name in batch.image_ids] for i in range(parts)]
+    assert {len(epoch) for epoch in epochs} == {min(per_epoch, count)}
+    seen = Counter(name for epoch in epochs for name in epoch)
+    assert set(seen.values()) == {1}
+    assert len(batches) == len(batches.epoch(0))

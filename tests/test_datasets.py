@@ -158,6 +158,20 @@ def test_own_folder_by_csv(tmp_path):
     refused("FOLDER", tmp_path, "--set data.name=PATH")
 
 
+def test_several_sets_are_one(tmp_path):
+    """Each keeps its splits and its photographs, and is cut on its own; two images of one name are refused."""
+    for name, colour, images in (("one", "red", "abc"), ("two", "blue", "de"), ("three", "red", "b")):
+        rows = [f"{image}.png,a thing,{'dev' if image == 'b' else 'train'}\n" for image in images]
+        write(tmp_path / name / "captions.csv", "image,caption,split\n" + "".join(rows))
+        for image in images:
+            photo(tmp_path / name / f"{image}.png", colour)
+    both = load("one+two", tmp_path, train_images=1)
+    assert both.name == "one+two" and both.home == tmp_path
+    assert [(e.image_id, e.split) for e in both.examples] == [("a.png", "train"), ("b.png", "dev"), ("d.png", "train")]
+    assert [both.photo(e).getpixel((0, 0)) for e in both.split("train")] == [(255, 0, 0), (0, 0, 255)]
+    refused("one+three", tmp_path, "one and three", "b.png")
+
+
 def test_kaggles_flickr8k_has_the_official_splits(tmp_path):
     lines = (line.split("\t") for line in Path(folder._SPLITS_8K).read_text(encoding="utf-8").splitlines())
     official = {split: numbers.split(" ")[0] + "_x.jpg" for split, numbers in lines}

@@ -90,24 +90,32 @@ class ImageBatches:
     """The images in batches; every image occurs once per epoch, so an encoder that is trained encodes it once.
 
     With `pairs`, a batch has all captions of its images, and images without one are left out. Without, it has none, and the model
-    samples its own.
+    samples its own. With `per_epoch`, an epoch has only this many images, the next ones: several epochs pass over all of them.
     """
 
     def __init__(
-        self, image_ids: Sequence[str], batch_size: int = 32, seed: int = 0, pairs: Sequence[Pair] | None = None
+        self,
+        image_ids: Sequence[str],
+        batch_size: int = 32,
+        seed: int = 0,
+        pairs: Sequence[Pair] | None = None,
+        per_epoch: int = 0,
     ) -> None:
         self.captions: dict[str, list[Tensor]] = defaultdict(list)
         for pair in pairs or ():
             self.captions[pair.image_id].append(torch.tensor(pair.caption))
         self.image_ids = image_ids if pairs is None else [name for name in image_ids if name in self.captions]
         self.batch_size, self.seed = batch_size, seed
+        self.per_epoch = min(per_epoch or len(self.image_ids), len(self.image_ids))
 
     def __len__(self) -> int:
-        return -(-len(self.image_ids) // self.batch_size)
+        return -(-self.per_epoch // self.batch_size)
 
     def epoch(self, epoch: int) -> list[Batch]:
         """The batches of one epoch, in order."""
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.image_ids))
+        passed, part = divmod(epoch, len(self.image_ids) // self.per_epoch)
+        order = np.random.default_rng((self.seed, passed)).permutation(len(self.image_ids))
+        order = order[part * self.per_epoch :][: self.per_epoch]
         return [self._batch([self.image_ids[i] for i in chunk]) for chunk in _chunks(order, self.batch_size)]
 
     def _batch(self, image_ids: list[str]) -> Batch:

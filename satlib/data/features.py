@@ -141,8 +141,9 @@ class Pixels:
     def _one(self, image_id: str) -> Tensor:
         image = self._cache.get(image_id)
         if image is None:
-            image = images.to_tensor(images.square(self._photo(self._examples[image_id]), self._view))
-            if len(self._cache) < self._room:
+            example = self._examples[image_id]
+            image = images.to_tensor(images.square(self._photo(example), self._view))
+            if example.path is not None and len(self._cache) < self._room:  # not what is drawn, used once or seldom
                 self._cache[image_id] = image
         return image
 

@@ -21,6 +21,7 @@ from satlib.files.weights import read_safetensors, require_finite, write_safeten
 from satlib.model.captioner import Captioner
 from satlib.model.objective import VariationalBound
 from satlib.recipe import from_dict
+from satlib.training.muon import Muon
 
 CHECKPOINT, LOCK = "checkpoint.safetensors", ".lock"
 _FREE = {"training.epochs", "training.patience"}  # may change when a run is resumed, like the name and [decoding]
@@ -145,10 +146,25 @@ def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> to
         groups.append({"params": tuned, "lr": rate})
     if config.optimiser == "adam":
         optimiser: torch.optim.Optimizer = torch.optim.Adam(groups, fused=True)  # one pass over the weights
-    else:
+    elif config.optimiser == "rmsprop":
         # Graves (2013), equations 38 to 45: the squared mean gradient is subtracted from the second moment, and momentum
         # follows. (torch adds eps after the square root, Graves before.)
         optimiser = torch.optim.RMSprop(groups, alpha=0.95, momentum=0.9, eps=1e-4, centered=True)
+    else:
+        named = dict(captioner.decoder.named_parameters())
+        rows = {
+            named.get("embedding.weight"),
+            named.get("output.weight"),
+        }  # each is a word's own: no matrix of directions
+        optimiser = Muon(
+            {
+                **group,
+                "params": [w for w in group["params"] if (w.dim() > 1 and w not in rows) == matrices],
+                "orthogonal": matrices,
+            }
+            for group in groups
+            for matrices in (False, True)
+        )
     for group in optimiser.param_groups:
         group["base"] = group["lr"]
     return optimiser

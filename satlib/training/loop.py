@@ -280,5 +280,7 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, config: TrainingConfig, 
     factor = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
     if config.schedule == "cosine":
         factor *= 0.5 * (1 + math.cos(math.pi * min(step / steps, 1.0)))
+    elif config.schedule == "linear":
+        factor *= min(1.0, max(0.0, 1 - step / steps) / 0.3)
     for group in optimiser.param_groups:
         group["lr"] = group["base"] * factor

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -47,11 +47,14 @@ def training_data(
     vocabulary = data.vocabulary(recipe.data.vocabulary_size, recipe.data.min_count)
     config, longest, rewarded = recipe.training, recipe.data.max_length, recipe.objective.maximise == "reward"
     names = [example.image_id for example in train]
-    train_pairs = pairs(train, vocabulary, longest)
+    used = [replace(example, references=example.references[: recipe.data.captions]) for example in train]
+    train_pairs = pairs(used, vocabulary, longest)
     digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
     batches: SameLengthBatches | ImageBatches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
     if rewarded or config.batches == "images":
-        batches = ImageBatches(names, config.batch_size, config.seed, None if rewarded else train_pairs)
+        batches = ImageBatches(
+            names, config.batch_size, config.seed, None if rewarded else train_pairs, config.epoch_images
+        )
     terms = boxes.terms(recipe, entities, train, vocabulary, grid)
     digest += "".join(term.hash for term in terms)
     rewards = [Consensus(examples, vocabulary, recipe.reward) if rewarded else None for examples in (train, dev)]
