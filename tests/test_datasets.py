@@ -166,7 +166,8 @@ def test_several_sets_are_one(tmp_path):
         for image in images:
             photo(tmp_path / name / f"{image}.png", colour)
     both = load("one+two", tmp_path, train_images=1)
-    assert both.name == "one+two" and both.home == tmp_path
+    assert both.name == "one+two"
+    assert both.home == tmp_path
     assert [(e.image_id, e.split) for e in both.examples] == [("a.png", "train"), ("b.png", "dev"), ("d.png", "train")]
     assert [both.photo(e).getpixel((0, 0)) for e in both.split("train")] == [(255, 0, 0), (0, 0, 255)]
     refused("one+three", tmp_path, "one and three", "b.png")
