@@ -8,8 +8,7 @@ bfloat16, which is twenty times slower than float32 on a processor without instr
 import torch
 from torch import Tensor
 
-RATE = 10  # of an orthogonal matrix's learning rate to that of Adam, whose updates' values are about 1: one rate serves both
-DECAY = 0.1
+DECAY = 0.1  # of the weights, which otherwise grow with every step
 MOMENTUM = 0.95
 STEPS = 5
 # Jordan's quintic a x + b x^3 + c x^5: in five steps it brings every singular value between 0.01 and 1 to between 0.68 and 1.14.
@@ -35,9 +34,8 @@ class Muon(torch.optim.Adam):
                 state["step"] += 1
                 momentum = state["exp_avg"].lerp_(weight.grad, 1 - MOMENTUM)
                 update = orthogonal(weight.grad.lerp(momentum, MOMENTUM).flatten(1))  # Nesterov's momentum
-                rows, columns = update.shape
-                weight.mul_(1 - RATE * group["lr"] * DECAY)
-                weight.sub_(update.view(weight.shape), alpha=RATE * group["lr"] * max(1, rows / columns) ** 0.5)
+                rate = group["lr"] * max(update.shape) ** 0.5
+                weight.mul_(1 - DECAY * rate).sub_(update.view(weight.shape), alpha=rate)
                 weight.grad = None  # Adam passes over it
         super().step()
 
