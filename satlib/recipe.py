@@ -106,14 +106,10 @@ class RewardConfig(_Section):
 class TrainingConfig(_Section):
     """The optimiser, the schedule, and early stopping."""
 
-    optimiser: Literal["adam", "muon", "rmsprop"] = (
-        "adam"  # muon for matrices, adam for the rest; the paper's is rmsprop
-    )
+    optimiser: Literal["adam", "muon", "rmsprop"] = "adam"  # muon: of matrices, adam for the rest; rmsprop: the paper's
     learning_rate: Weight = 5e-4  # the peak learning rate of the decoder, and of an encoder trained from scratch
     encoder_learning_rate: Weight = 1e-4  # the peak learning rate of an encoder trained from pretrained weights
-    schedule: Literal["constant", "cosine", "linear"] = (
-        "constant"  # cosine falls to 0 from the start, linear in the last 30 %
-    )
+    schedule: Literal["constant", "cosine", "linear"] = "constant"  # cosine falls to 0 all the time, linear at the end
     warmup: Natural = 0  # the number of batches over which the learning rate grows from zero
     batches: Literal["captions", "images"] = "captions"  # what a batch holds: captions of one length, or whole images
     batch_size: Positive = 64  # captions in a batch; images, if batches hold images or the objective is reward
@@ -307,6 +303,8 @@ def _conflicts(recipe: Recipe) -> dict[str, bool]:
         "training.augment moves what the boxes enclose; set it to false, or objective.boxes to 0": (
             training.augment and objective.boxes > 0
         ),
+        'training.epoch_images needs training.batches = "images"': training.epoch_images > 0
+        and training.batches != "images",
         "objective.boxes needs attention (soft or hard) and the likelihood of captions": (
             objective.boxes > 0 and (decoder.attention == "none" or rewarded)
         ),
