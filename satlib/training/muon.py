@@ -22,7 +22,7 @@ class Muon(torch.optim.Adam):
     """
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, closure: None = None) -> None:
         """Change all weights, and forget their gradients."""
         for group in self.param_groups:
             for weight in group["params"] if group["orthogonal"] else ():
@@ -37,7 +37,7 @@ class Muon(torch.optim.Adam):
                 rate = group["lr"] * max(update.shape) ** 0.5
                 weight.mul_(1 - DECAY * rate).sub_(update.view(weight.shape), alpha=rate)
                 weight.grad = None  # Adam passes over it
-        super().step()
+        super().step(closure)
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
