@@ -7,10 +7,7 @@ import tiny
 
 from satlib import recipe
 from satlib.errors import Diverged, SatlibError
-from satlib.evaluation import evaluate
-from satlib.model.captioner import Captioner
 from satlib.training import loop, tuning
-from satlib.training.validation import choose_decoding
 
 SPACE = ["training.learning_rate=1e-5..3e-2", "decoder.gate=true,false"]
 
@@ -96,16 +93,3 @@ def test_the_default_space_fits_the_recipe(tmp_path, change):
     assert len({text.partition("=")[0] for text in space}) == len(space)
     (trial,) = search(tmp_path, 1, f"decoder.{change}", space=space)
     assert trial["value"] < 0
-
-
-def test_every_beam_width_has_the_score_of_an_evaluation(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", "")  # without Java, which takes a minute
-    tiny.train(tmp_path, "training.epochs=4")
-    captioner, data = Captioner.load(tmp_path), tiny.data()
-    scores = choose_decoding(captioner, data, tiny.Reader(), (3, 1, 2), (1.0, 0.0))
-    assert set(scores) == {(1, 0.0), (2, 0.0), (2, 1.0), (3, 0.0), (3, 1.0)}
-    assert list(scores) == sorted(scores, key=lambda values: (-scores[values], values))
-    assert len(set(scores.values())) > 1
-    for (beam, exponent), score in scores.items():
-        alone = evaluate.evaluate(captioner, data, tiny.Reader(), "dev", beam, exponent, progress=False)
-        assert score == pytest.approx(alone["metrics"]["CIDEr"])

@@ -1,4 +1,4 @@
-"""What is judged on dev: an epoch, by generated captions and the likelihood of the true ones; and beam widths."""
+"""What is judged on dev: an epoch, by generated captions and the likelihood of the true ones."""
 
 import json
 import math
@@ -9,12 +9,9 @@ from typing import Any
 import torch
 
 from satlib.data.batches import Pair, SameLengthBatches
-from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Reader, read_ahead
 from satlib.errors import Diverged
-from satlib.evaluation import metrics
 from satlib.evaluation.evaluate import BATCH, generate, quick_bleu
-from satlib.files.progress import say
 from satlib.model.captioner import Captioner
 from satlib.model.objective import negative_log_likelihood
 from satlib.training.checkpoint import RunState
@@ -100,22 +97,3 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
                 total += negative_log_likelihood(output.logits, captions).sum().item()
                 words += captions.numel()
     return total / words
-
-
-def choose_decoding(
-    captioner: Captioner,
-    data: CaptionSet,
-    reader: Reader,
-    beams: Sequence[int] = (1, 2, 3, 4, 5),
-    normalisations: Sequence[float] = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5),
-) -> dict[tuple[int, float], float]:
-    """The dev CIDEr of each beam width and length normalisation, the best first; of equal ones, the smaller values."""
-    examples, scores = data.split("dev"), {}
-    references = {example.image_id: example.references for example in examples}
-    for beam in beams:
-        for exponent in normalisations if beam > 1 else (0.0,):  # a beam of 1 ranks no hypotheses
-            captions = generate(captioner, reader, examples, beam, exponent, progress=False)
-            columns, _ = metrics.measure({name: one.text for name, one in captions.items()}, references, meteor=False)
-            scores[beam, exponent] = sum(columns["CIDEr"]) / len(examples)
-            say(f"beam {beam}, length normalisation {exponent:g}: dev CIDEr {scores[beam, exponent]:.2f}")
-    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
