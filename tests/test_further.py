@@ -1,18 +1,12 @@
 """Decoders trained further, and from vectors in memory: what is measured against sums over paths, and what they are trained on."""
 
 import pytest
-import tiny
 import torch
 
 from satcourse.lessons import further
 from satcourse.lessons.estimators import every_path
 from satcourse.lessons.estimators import tiny as tiny_case
-from satcourse.lessons.vectors import Vectors
-from satlib.data.features import Pixels
-from satlib.data.text import Vocabulary
-from satlib.model import encoders
 from satlib.model.attention import entropy
-from satlib.model.captioner import Captioner
 from satlib.model.objective import negative_log_likelihood
 
 
@@ -43,15 +37,3 @@ def test_training_sees_the_same_captions_whatever_the_attention_and_leaves_the_s
         assert any(not torch.equal(one, other) for one, other in zip(before, trained.parameters(), strict=True))
     assert all(torch.equal(one, other) for one, other in zip(*seen.values(), strict=True))
     assert all(torch.equal(one, other) for one, other in zip(before, decoder.parameters(), strict=True))
-
-
-def test_vectors_are_what_the_encoder_gives_in_the_order_asked_for():
-    data = tiny.data(train=9, dev=3)
-    ids = [example.image_id for example in data.examples]
-    captioner = Captioner(tiny.the_recipe("encoder.scale=2.0"), Vocabulary(["a"]), encoders.create("tiny")).eval()
-    some, pixels = [ids[7], ids[2], ids[7]], Pixels(data)
-    vectors = Vectors(captioner, pixels, ids, batch_size=5)
-    with torch.no_grad():
-        torch.testing.assert_close(vectors.read(some), captioner.encoder(pixels.read(some)))
-        # The captioner scales them, once, whether it is given vectors or pixels.
-        torch.testing.assert_close(captioner.annotations(vectors.read(some)), captioner.annotations(pixels.read(some)))

@@ -134,20 +134,6 @@ def test_a_notebook_shows_a_strip_in_all_its_colours_on_its_own_ground(monkeypat
     assert np.abs(np.subtract(image.getpixel((image.width // 2, image.height - 2)), (0x24, 0x26, 0x2B))).max() < 6
 
 
-def test_curves_show_the_log_and_both_choices():
-    """From the third epoch on the two measures part: NLL rises, BLEU goes on to rise."""
-    rows = [(4.0, 3.9, 8.0, True), (3.0, 3.2, 15.0, True), (2.5, 3.3, 17.0, True), (2.2, 3.5, 17.0, False)]
-    names = ("train_nll", "dev_nll", "dev_bleu4", "kept")
-    log = [{"epoch": epoch, **dict(zip(names, row, strict=True))} for epoch, row in enumerate(rows, 1)]
-    left, right = plots.curves_figure([{"event": "start"}, *log]).axes
-    drawn = {line.get_label(): line for axis in (left, right) for line in axis.lines}
-    for label, column in zip(("train NLL", "dev NLL", "dev BLEU-4"), zip(*rows, strict=True), strict=False):
-        assert list(drawn[label].get_xdata()) == [1, 2, 3, 4]
-        assert tuple(drawn[label].get_ydata()) == column
-    for axis in (left, right):
-        assert {"kept: epoch 3", "lowest dev NLL: epoch 2"} <= {line.get_label() for line in axis.lines}
-
-
 @pytest.mark.parametrize("view", ["whole", "crop"])
 @pytest.mark.parametrize("size", [(30000, 1), (1, 20000)])
 def test_a_photograph_of_one_pixel_by_thousands(size, view):

@@ -138,28 +138,6 @@ def test_masks_lie_on_the_named_colour_and_texture(world):
             assert low <= white <= high, (scene.image_id, thing, white)
 
 
-# By hand: circle pi; square side 1.8; triangle base 2, height 1.8; star ten triangles with sides 1 and 1/2 about 36
-# degrees.
-AREAS = {
-    "circle": np.pi,
-    "square": 1.8**2,
-    "triangle": 2 * 1.8 / 2,
-    "star": 10 * 0.5 * 0.5 * np.sin(np.radians(36)),
-}
-
-
-def test_masks_have_the_size_and_place_of_their_objects(world):
-    for scene, _, masks in world:
-        for thing, mask in zip(scene.objects, masks, strict=True):
-            left, top, right, bottom = thing.box
-            assert 0 <= min(left, top) <= max(right, bottom) <= 224
-            rows, columns = np.nonzero(mask)
-            slack = 0.15 * thing.diameter  # a tilted corner leaves the box of the upright shape
-            assert left - slack <= columns.min() <= columns.max() <= right + slack
-            assert top - slack <= rows.min() <= rows.max() <= bottom + slack
-            assert 0.65 <= mask.sum() / (thing.diameter / 2) ** 2 / AREAS[thing.shape] <= 1.1
-
-
 def test_clutter_hides_a_part_at_most():
     hidden = 0
     for index in range(40):
