@@ -38,13 +38,10 @@ def main() -> None:
     for seed in SEEDS:
         for optimiser, rate in RATES.items():
             changes = [f"training.optimiser={optimiser}", f"training.learning_rate={rate}", f"training.seed={seed}"]
-            losses: list[float] = []
-            start = time.process_time()
-            chosen = recipe.load("scenes-soft", [*FROZEN, *changes])
-            loop.train(
-                chosen, data, vectors, work / f"{optimiser}-{seed}", on_epoch=lambda it: losses.append(it["dev_nll"])
-            )
+            run, start = work / f"{optimiser}-{seed}", time.process_time()
+            loop.train(recipe.load("scenes-soft", [*FROZEN, *changes]), data, vectors, run)
             seconds = round(time.process_time() - start)
+            losses = [json.loads(line)["dev_nll"] for line in (run / loop.LOG).read_text().splitlines()]
             runs.append({"optimiser": optimiser, "rate": rate, "seed": seed, "dev_nll": losses, "seconds": seconds})
             print(runs[-1], flush=True)
     RESULTS.write_text(json.dumps(runs, indent=1) + "\n")
