@@ -867,6 +867,7 @@ def precise_penalty(alphas: Tensor) -> Tensor:
 #
 # - K. Xu et al. *Show, Attend and Tell.* ICML 2015, sections 4.3 and 5. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
 # - D. P. Kingma, J. Ba. *Adam: A Method for Stochastic Optimization.* ICLR 2015.
+# - K. Jordan et al. *Muon: An Optimizer for Hidden Layers in Neural Networks.* 2024. <https://kellerjordan.github.io/posts/muon>
 # - R. Pascanu, T. Mikolov, Y. Bengio. *On the Difficulty of Training Recurrent Neural Networks.* ICML 2013: clipping, section
 #   3.2.
 # - P. Micikevicius et al. *Mixed Precision Training.* ICLR 2018: loss scaling, and weights kept in float32.
