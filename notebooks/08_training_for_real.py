@@ -162,6 +162,7 @@ reveal("nats per word behind", guess_behind, behind)
 # %%
 guess_minutes = ...  # a number in place of the dots, before you run the next cell
 
+
 # %%
 def log_of(folder):
     """The epochs of a run, from its log."""
