@@ -103,7 +103,7 @@ def data(options: argparse.Namespace) -> int:
     return 0 if check.check(options.name, root) else 1
 
 
-@command(RECIPE, SET, DATA, DEVICE, option("--batch-size", type=positive, default=4, help="more only on a GPU"))
+@command(RECIPE, SET, DATA, DEVICE, option("--batch-size", type=positive, help="by default 4 on a CPU, 32 elsewhere"))
 def features(options: argparse.Namespace) -> None:
     """Compute the annotation vectors of a recipe's images, once; resumes after a stop."""
     from satlib import recipe as recipes
@@ -400,7 +400,7 @@ def page(options: argparse.Namespace) -> None:
     from satlib.page import live
 
     live.write(options.folder, options.models or live.MODELS, options.storage)
-    print(f"written to {options.folder}")
+    print(f"written to {options.folder}; see it with: python -m http.server -d {options.folder}")
 
 
 @command(
