@@ -312,7 +312,7 @@ def table(options: argparse.Namespace) -> None:
     option("--model", type=Path, help=f"{_A_MODEL}; by default the one for photographs"),
     BEAM,
     option("--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures of attention"),
-    option("--no-pictures", action="store_true", help="draw nothing: much faster"),
+    option("--no-pictures", action="store_true", help="only captions"),
     option("--animate", action="store_true", help="also write an animated picture (WebP)"),
     JSON,
     DEVICE,
@@ -391,7 +391,7 @@ def export(options: argparse.Namespace) -> None:
 
 
 @command(
-    option("folder", type=Path, help="the folder to write; serve it with: python -m http.server -d FOLDER"),
+    option("folder", type=Path, help="the folder to write"),
     option("--model", action="append", default=[], dest="models", metavar="MODEL", help=f"{_A_MODEL}; repeatable"),
     STORAGE,
 )
@@ -400,7 +400,7 @@ def page(options: argparse.Namespace) -> None:
     from satlib.page import live
 
     live.write(options.folder, options.models or live.MODELS, options.storage)
-    print(f"written to {options.folder}; see it with: python -m http.server -d {options.folder}")
+    print(f"written to {options.folder}; to see it: python -m http.server -d {options.folder}")
 
 
 @command(
