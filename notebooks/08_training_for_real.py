@@ -150,7 +150,9 @@ behind = sum(second["adam"]) / 3 - sum(second["muon"]) / 3
 reveal("nats per word behind", guess_behind, behind)
 
 # %% [markdown]
-# CONTEST
+# Half a nat. After four epochs Muon's three runs are at 0.66 or 0.67; Adam's are at 0.71, 0.75 and 1.25, because at the rate that
+# was best for seed 0 another seed got stuck. Muon's steps cost more, 66 seconds a run against 58. This is one small task: on
+# photographs nobody has tuned it here.
 #
 # ## A real run, from its log
 #
@@ -878,6 +880,11 @@ def precise_penalty(alphas: Tensor) -> Tensor:
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run and the stored results.
 assert round(minutes, 1) == 5.9
+assert round(behind, 1) == 0.5
+assert [[round(run["dev_nll"][-1], 2) for run in of[name]] for name in ("muon", "adam")] == [
+    [0.66, 0.66, 0.67], [0.71, 0.75, 1.25],
+]
+assert [round(sum(run["seconds"] for run in of[name]) / 3) for name in ("muon", "adam")] == [66, 58]
 assert mine_scored["peak"] > 90
 assert mine_scored["exact match"] > 40
 spoken = {each: scores["captions"][each.image_id].split() for each in drawn.split("test")}
