@@ -574,8 +574,8 @@ def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor,
 # ```
 
 # %% [markdown]
-# We have to be honest about the encoder: the paper's was trained to classify ImageNet, ours *on captions*, those of our 500
-# training scenes among them. Its vectors are made to be read. It stays frozen, and what follows is how a new decoder learns
+# We have to be honest about the encoder: the paper's was trained to classify ImageNet, ours *on captions*, some of them of our
+# 500 training scenes. Its vectors are made to be read. It stays frozen, and what follows is how a new decoder learns
 # to read them; the 100 test scenes are new to both.
 
 # %%
@@ -643,7 +643,7 @@ show_photographs(figure)
 # Read it from top to bottom. At first every map is even, at $\ln 196 = 5.3$ nats. By step 50 much the same light serves all
 # words but the first: the decoder has found out that objects are worth looking at, but not which one when. By step 100 the
 # light walks from the square to the triangle as the words do. Nothing in the loss asks for sharp maps, yet they sharpen to
-# 2.3 nats, because it pays to look at few places.
+# 2.5 nats, because it pays to look at few places.
 #
 # To write a caption of its own, the decoder reads its own last word. The simplest way is *greedy*: take the likeliest word,
 # every time. An object counts as named if a phrase has both its colour and its shape. For luck, we compare each caption
@@ -684,7 +684,7 @@ reveal("by luck", my_guess_luck, luck)
 print(f"captions right in size, colour, pattern, shape and relation: {sum(whole)} of 100")
 
 # %% [markdown]
-# About 193 of 200 (rounding differs a little between machines), and luck would give 19. Two captions in three are right in
+# About 197 of 200 (rounding differs a little between machines), and luck would give 19. Three captions in five are right in
 # everything. Not bad for a minute of training and five short functions.
 #
 # Here are the first caption that is right in every word, and the worst of all. The picture keeps its colours where the
@@ -698,8 +698,8 @@ for number in (whole.index(True), worst):
     display(plots.attention_figure(photo, words, maps[number, : len(words)].unflatten(1, (14, 14))))
 
 # %% [markdown]
-# Look at "square" in the second. The light is at the edge of the correct object, a blue circle partly hidden by a grey
-# triangle, and the word is wrong all the same.
+# Look at "circle" in the second. The light is at the edge of the correct object, an orange square partly hidden by grey
+# triangles, and the word is wrong all the same.
 
 # %% [markdown]
 # ## Reading the maps
@@ -729,12 +729,12 @@ beside = [
     for middle in [np.argwhere(target.mask).mean(0)]
 ]
 down, across = np.mean(beside, 0)
-print(f"from the middle of the object to the peak: {-down:.0f} pixels up, {across:.0f} to the right")
+print(f"from the middle of the object to the peak: {round(down)} pixels down, {round(across)} to the right")
 
 # %% [markdown]
-# 92 percent on the object, against 48 for a map that ignores the word, and nobody ever told the decoder where an object is.
+# 98 percent on the object, against 50 for a map that ignores the word, and nobody ever told the decoder where an object is.
 #
-# But on average the peak is 12 pixels *above* the middle of the object, most of a cell. A convolution sees further than its
+# But on average the peak is 9 pixels *below* the middle of the object, more than half a cell. A convolution sees further than its
 # own cell, so the encoder may put the news of an object a little to the side, as long as the decoder finds it: a map tells
 # you which vector was read, not where the evidence in it came from. Read the maps as pointers, not as outlines.
 
@@ -774,7 +774,7 @@ reveal("one place costs", my_guess_one_place, one_place)
 reveal("all places cost", my_guess_all_places, all_places)
 
 # %% [markdown]
-# Looking at one place costs 0.18 nats per word, looking at everything 0.75. Training has found the bottom of the valley all by
+# Looking at one place costs 0.10 nats per word, looking at everything 0.80. Training has found the bottom of the valley all by
 # itself. Better one good look than a blur of everything, probably because the mean of all places no longer knows which
 # colour goes with which shape.
 
@@ -845,8 +845,8 @@ reveal("above or below", my_guess_relation, by_relation)
 reveal("a colour that decides", my_guess_colour, by_colour)
 
 # %% [markdown]
-# "Above" and "below" move the light from one object to the other, 0.84. A colour moves it by 0.08 where it decides and by
-# 0.09 where it is wrong. This surprised us; we had expected a deciding colour to lead the light.
+# "Above" and "below" move the light from one object to the other, 0.89. A colour moves it by 0.04 where it decides and by
+# 0.05 where it is wrong. This surprised us; we had expected a deciding colour to lead the light.
 #
 # Perhaps the matter was settled earlier. Which object does the light choose before any colour is spoken, and which one do
 # the captions name first?
@@ -945,7 +945,7 @@ print(f"loss at the first step {pointer_losses[0]:.2f}, at the fortieth {pointer
 # <details><summary>What you should see</summary>
 #
 # The swap does no harm: `LSTMCell` disagrees, but a gate learns its role, whatever its name. Raw energies, whose context may leave the hull,
-# still name about half of the objects, even weights less than a fifth; and with the gate closed, all scenes get the same caption.
+# still name about a third of the objects, even weights less than a fifth; and with the gate closed, all scenes get the same caption.
 #
 # </details>
 #
@@ -1004,22 +1004,26 @@ assert share[[1, 4]].max() < 0.05
 assert (corners - here).norm(dim=1)[[1, 4]].min() > (corners - here).norm(dim=1)[2]
 assert losses[0] > 4.1
 assert losses[50] < 2
+assert abs(entropy(births[300]).mean() - 2.5) < 0.2
 assert entropy(births[300]).mean() < entropy(births[100]).mean() < entropy(births[50]).mean()
-assert abs(right - 193) <= 5
+assert right >= 192
 assert abs(luck - 19) <= 6
-assert 60 <= sum(whole) <= 72, "two of three"
-assert "square" in captions[worst]
-assert {it.shape for it in drawn[worst].objects} == {"circle"}
-assert abs(found["peak"] - 92) < 3
-assert abs(found["peak mean map"] - 48) < 4
-assert 8 < -down < 16
+assert 55 <= sum(whole) <= 67, "three of five"
+assert "circle" in captions[worst]
+shapes = [it.shape for it in drawn[worst].objects]
+assert sorted(shapes) == ["square", "triangle"]
+row, column = divmod(int(maps[worst, captions[worst].index("circle")].argmax()), 14)
+assert drawn[worst].masks[shapes.index("square"), 16 * row : 16 * row + 16, 16 * column : 16 * column + 16].any()
+assert abs(found["peak"] - 98) < 2
+assert abs(found["peak mean map"] - 50) < 4
+assert 5 < down < 13
 assert min(costs) == as_trained
-assert abs(one_place - 0.18) < 0.06
-assert abs(all_places - 0.75) < 0.1
+assert abs(one_place - 0.10) < 0.04
+assert abs(all_places - 0.80) < 0.1
 assert (lag[0, :3] == 0).all()
 assert lag[0, 3] > 0
-assert by_relation > 0.75
-assert max(means[1:]) < 0.15
+assert by_relation > 0.8
+assert max(means[1:]) < 0.1
 assert upper["a"] > 90 < upper["below"]
 assert upper["above"] < 10
 assert all(in_order)
