@@ -88,7 +88,7 @@ reveal("soft attention, percent completely right", my_guess_right, right_of["sof
 print(f"hard attention: {right_of['hard']:.3g}")
 
 # %% [markdown]
-# 96 percent, and 95 with hard attention. Here are four right captions above four wrong ones. Words that are false of the
+# 98 percent, and 97.5 with hard attention. Here are four right captions above four wrong ones. Words that are false of the
 # object that their phrase fits best are in orange italics. Can you see a reason in the picture?
 
 # %% tags=["docs:mistakes"]
@@ -178,7 +178,7 @@ left = 100 * float(smooth.max() / squares.max())
 reveal("percent of the peak left", my_guess_left, left)
 
 # %% [markdown]
-# 17 percent. The smooth map is prettier and says less, so draw it smooth and measure on the grid.
+# 35 percent. The smooth map is prettier and says less, so draw it smooth and measure on the grid.
 #
 # The *pointing game* (Zhang et al., 2016) asks whether the peak of a word's map is on what the word names. "On" needs a rule: the
 # middle of the heaviest cell, and a tolerance in pixels. Here pixel 0 has its own middle at 0, so with $h$ rows on $H$ pixels the
@@ -275,12 +275,12 @@ reveal("soft, peak on the object", my_guess_on_it, game["soft"][0, 0])
 reveal("soft, ignoring the word", my_guess_ignoring, game["soft"][1, 0])
 
 # %% [markdown]
-# 91 percent with soft attention and 96 with hard, strictly; within 15 pixels it is nearly every word. Nobody told either
+# 91 percent with soft attention and 95 with hard, strictly; within 15 pixels 96 and 100. Nobody told either
 # model where to look. The map that ignores the word is the stricter control, and the words' own maps beat it by more than
 # forty points. On drawn scenes the paper is right.
 
 # %% [markdown]
-# ### The light is above the object. Why?
+# ### The light is below the object. Why?
 #
 # Look again at the cross in the figure, and then at all of them. Each dot is the peak of a word's map, seen from the middle
 # of its object, where the lines cross; the diamond is the mean.
@@ -294,13 +294,13 @@ for axis, name in zip(axes, models, strict=True):
     axis.axhline(0, color="C2", linewidth=1)
     axis.axvline(0, color="C2", linewidth=1)
     axis.set(aspect="equal", xlim=(-60, 60), ylim=(60, -60), xlabel="pixels right of the middle")
-    axis.set_title(f"{name}: {-down:.0f} up, {abs(across):.0f} to the {'right' if across > 0 else 'left'}")
+    axis.set_title(f"{name}: {down:.0f} down, {abs(across):.0f} to the {'right' if across > 0 else 'left'}")
 axes[0].set_ylabel("pixels below the middle")
 plt.show()
 
 # %% [markdown]
-# With either model the peaks lie 13 pixels above the middle of the object, most of a cell; one model leans to the right and
-# the other to the left. This is no noise, since four peaks in five are above, and no bug either. Nothing in the loss says
+# The peaks lie 10 and 12 pixels below the middle of the object, most of a cell, and a little to the left. This is no noise,
+# since four peaks in five are below, and no bug either. Nothing in the loss says
 # that the vector of place $i$ must describe what is at place $i$, and it sees 58 of 224 pixels, nearly four cells
 # ([notebook 02](02_features.ipynb)). The news of an object may lie a little to the side, as long as the decoder finds it
 # there. **A map says which vector was read, and not where the evidence in it lies.**
@@ -411,8 +411,8 @@ for axis in axes.flat:
 figure
 
 # %% [markdown]
-# Every single one. The models look at the object and take a circle for a square. But look at the outlines: each of these
-# objects is partly covered. Is the map to blame, or the picture? Two cures, one for either suspicion.
+# Every single one. The models look at the object and take a big star for a small one, or a square for a star. But look at the
+# outlines: most of these objects are partly covered. Is the map to blame, or the picture? Two cures, one for either suspicion.
 #
 # - **A better map.** `look_again` replaces the map of one word and leaves everything else as it is. The new map is the one that a
 #   person might draw: even over the object, zero elsewhere. You write it.
@@ -486,11 +486,12 @@ reveal("cured by the map, percent", my_guess_map, by_map)
 reveal("cured by the picture, percent", my_guess_picture, by_picture)
 
 # %% [markdown]
-# The better map cures a quarter of the mistakes, 6 of 24. The better picture cures 22, and there the whole caption had to be right.
+# The better map cures nearly half of the mistakes, 9 of 19. The better picture cures 11, and there the whole caption had to be
+# right.
 #
 # So a map tells a mistake of looking from a mistake of naming, but not why the model misread what is there. A look at the
-# picture suggested a reason, and an experiment confirmed it: change one thing, leave the rest as it is, and see whether the
-# mistake goes.
+# picture suggested a reason, and an experiment tested it: change one thing, leave the rest as it is, and see whether the
+# mistake goes. It went in 11 cases of 19. For the other eight, clutter is not the reason, or not the only one.
 
 # %% [markdown]
 # ## Is attention an explanation?
@@ -561,14 +562,15 @@ reveal("soft: follow the light", my_guess_follow, percent["soft", "the other obj
 reveal("soft: stay under an even map", my_guess_stay, percent["soft", "all places"][0])
 
 # %% [markdown]
-# 61 percent follow with soft attention and 55 with hard. With the new map on the word's own object, hardly any word does (1
-# and 0 percent), so it matters *where* the light lies, and not only that somebody has touched it. No decoration, then. But
-# mind three limits.
+# 65 percent follow with soft attention, but only 28 with hard: half of the hard model's words stay as they are. With the new
+# map on the word's own object, hardly any word follows (1 and 0 percent), so it matters *where* the light lies, and not only
+# that somebody has touched it. No decoration, then. But mind three limits.
 #
-# - The model's own maps are no drawings of objects: with such a drawing over the right object 87 and 91 percent of the
+# - The model's own maps are no drawings of objects: with such a drawing over the right object 88 and 94 percent of the
 #   words stay, not all.
-# - Sizes and colours follow much more often than shapes and textures.
-# - Under an even map 38 and 65 percent stay. For these words the sentence so far, what the LSTM remembers of earlier looks,
+# - It depends on the word and on the model. Of the sizes 98 and 90 percent follow, of the textures 8 and 9, and of the shapes
+#   71 with soft attention and 1 with hard.
+# - Under an even map 58 and 86 percent stay. For these words the sentence so far, what the LSTM remembers of earlier looks,
 #   or the mean of all vectors is enough.
 
 # %% [markdown]
@@ -608,11 +610,11 @@ for name in models:
 reveal("soft: articles that stay, percent", my_guess_articles, table["soft", "a, the"][0])
 
 # %% [markdown]
-# 95 percent of the articles stay with soft attention and all with hard, and words of relation do nearly as well; of the
-# words about an object only 40 and 72 percent do. The model has to look at something even when it needs nothing, and only
-# the gate can say so. It does at words of relation, where it is less than half as open as at words about an object, but not
-# at the soft model's articles: there it stays at 0.85, wide open for light that hardly any "a" needs. So do not read
-# meaning into the map of "a", even if it lies on a beautiful circle.
+# 100 percent of the articles stay with either model, and 89 and 96 percent of the words of relation; of the words about an
+# object 65 and 90 percent do. The model has to look at something even when it needs nothing, and only the gate can say so.
+# It closes somewhat at words of relation, 0.39 beside 0.68 at words about an object (0.13 beside 0.44 in the hard model), but
+# less at the soft model's articles: there it stays at 0.59, more than half open for light that no "a" needs. So do not
+# read meaning into the map of "a", even if it lies on a beautiful circle.
 
 # %% [markdown]
 # ## Force a word
@@ -659,7 +661,8 @@ plots.attention_figure(
 # - Count, and with controls: a map that ignores the word, the centre of the picture. On photographs, our maps over a frozen
 #   encoder lose to it.
 # - The mistakes on scenes are mistakes of naming, not of looking. Maps do not say why; experiments do.
-# - For words about an object the light is a cause: move it, and most follow. Articles and relations do not need theirs.
+# - For words about an object the light is a cause: move it, and most follow with soft attention, 28 percent with hard. Articles
+#   do not need theirs.
 #
 # All this was easy to ask, because each word had one map. Today's models have dozens, and
 # [notebook 10](10_from_2015_to_now.ipynb) asks one of them the same questions.
@@ -684,7 +687,7 @@ plots.attention_figure(mistaken.photo, mistaken.words, mistaken.alphas)
 def reading() -> tuple[int, str, str]:
     """The number of the false word, the true word, and "own" or "other"."""
     # BEGIN SOLUTION
-    return 10, "square", "own"
+    return 4, "circle", "own"
     # END SOLUTION
 
 
@@ -697,7 +700,7 @@ def reading() -> tuple[int, str, str]:
 #
 # ●●○ · 15 minutes · open
 #
-# A person draws the map over the object; the model itself looks a little above it. Move your drawn maps by the model's own mean
+# A person draws the map over the object; the model itself looks a little below it. Move your drawn maps by the model's own mean
 # way from object to peak (`ways[name].mean(0)`, with `torch.roll` on the mask), and ask again: do more words stay on their own
 # object, and do more follow to the other? Which control would show that it is this direction that helps, and not any move at all?
 #
@@ -740,17 +743,17 @@ def reading() -> tuple[int, str, str]:
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run and the stored results.
-assert all(abs(share - 95.5) < 1.5 for share in right_of.values())
+assert abs(right_of["soft"] - 98) < 0.6 > abs(right_of["hard"] - 97.5)
 assert "girl" in described["coffee"].words
-assert abs(left - 17) < 2
-assert abs(game["soft"][0, 0] - 91) < 3 > abs(game["hard"][0, 0] - 96)
-assert all(game[name][0, 1] > 97 for name in models), "nearly every word"
+assert abs(left - 35) < 2
+assert abs(game["soft"][0, 0] - 91) < 1 > abs(game["hard"][0, 0] - 95)
+assert abs(game["soft"][0, 1] - 96) < 1 > abs(game["hard"][0, 1] - 100)
 assert all(game[name][0, 0] > game[name][1, 0] + 40 for name in models), "more than forty points"
 assert all(game[name][1, 1] > game[name][2, 1] + 20 for name in models), "beats a random cell by far"
 assert all(19 < 100 - game[name][0, 2] < 27 for name in models), "a fifth to a quarter"
-assert all(abs(way.mean(0)[0] + 13) < 1.5 for way in ways.values())
-assert ways["soft"].mean(0)[1] > 2 > -2 > ways["hard"].mean(0)[1], "one to the right, the other to the left"
-assert all((way[:, 0] < 0).mean() > 0.8 for way in ways.values()), "four in five are above"
+assert abs(ways["soft"].mean(0)[0] - 10) < 1 > abs(ways["hard"].mean(0)[0] - 12)
+assert all(-6 < way.mean(0)[1] < -3 for way in ways.values()), "a little to the left"
+assert all((way[:, 0] > 0).mean() > 0.78 for way in ways.values()), "four in five are below"
 _, hard, tuned, boxed = stored.values()
 assert [round(each["peak"]) for each in (soft, hard, tuned)] == [44, 50, 64]
 assert round(soft["peak centre"]) == 55
@@ -759,15 +762,16 @@ assert [round(each["mass"]) for each in (soft, hard)] == [40, 45]
 assert abs(tuned["peak"] - tuned["peak centre"] - 9) < 0.5
 assert round(boxed["peak"]) == 69
 assert both == 100
-assert cured.tolist() == [6, 22]
-assert abs(percent["soft", "the other object"][1] - 61) < 2 > abs(percent["hard", "the other object"][1] - 55)
-assert all(percent[name, "the other object"].argmax() == 1 for name in models)
+assert cured.tolist() == [9, 11]
+assert abs(percent["soft", "the other object"][1] - 65) < 2 > abs(percent["hard", "the other object"][1] - 28)
+assert abs(percent["hard", "the other object"][0] - 51) < 2, "half of the hard model's words stay"
 assert all(percent[name, "its own object"][1] < 2 for name in models)
-assert abs(percent["soft", "its own object"][0] - 87) < 2 > abs(percent["hard", "its own object"][0] - 91)
-assert abs(percent["soft", "all places"][0] - 38) < 2 > abs(percent["hard", "all places"][0] - 65)
-assert all(table[name, kind][0] > 91 for name, kind in table if kind != "about an object")
-assert abs(table["soft", "about an object"][0] - 40) < 2 > abs(table["hard", "about an object"][0] - 72)
-assert all(table[name, "of relation"][1] < 0.5 * table[name, "about an object"][1] for name in models)
-assert table["soft", "a, the"][1] > 0.8 > 0.6 > table["hard", "a, the"][1], "the soft model's gate is open at articles"
+assert abs(percent["soft", "its own object"][0] - 88) < 2 > abs(percent["hard", "its own object"][0] - 94)
+assert abs(percent["soft", "all places"][0] - 58) < 2 > abs(percent["hard", "all places"][0] - 86)
+assert [round(table[name, "a, the"][0]) for name in models] == [100, 100]
+assert abs(table["soft", "of relation"][0] - 89) < 2 > abs(table["hard", "of relation"][0] - 96)
+assert abs(table["soft", "about an object"][0] - 65) < 2 > abs(table["hard", "about an object"][0] - 90)
+gates = [table[name, kind][1] for name in models for kind in ("of relation", "about an object", "a, the")]
+assert np.abs(np.subtract(gates[:5], [0.39, 0.68, 0.59, 0.13, 0.44])).max() < 0.02
 assert changed.words[at + 1 :] == alone.words[at + 1 :], "word for word the same"
 assert alone.alphas[shape_at].argmax() == changed.alphas[shape_at].argmax(), "has not moved"

@@ -286,7 +286,7 @@ RIGHT["8.5"] += [
 RIGHT["9.3"] += [
     lambda mask, h, w: functional.normalize(mask.view(h, -1, w, mask.shape[1] // w).sum((1, 3)).flatten().float(), 1, 0)
 ]
-RIGHT["9.4"] += [lambda: (10, "Square", "own"), lambda: list(reference("9.4")())]
+RIGHT["9.4"] += [lambda: (4, "Circle", "own"), lambda: list(reference("9.4")())]
 
 
 @right("10.1")

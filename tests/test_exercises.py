@@ -100,10 +100,10 @@ class TestWhatIsSaid:
             text = verdict("2.6", lambda guess=guess: guess)
             assert f"expected a {word} number than {guess}: " in text
             assert "9" not in text
-        for guess in ((3, "red", "other"), (10, "star", "own"), (10, "square", "both")):
+        for guess in ((3, "red", "other"), (4, "star", "own"), (4, "circle", "both")):
             text = verdict("9.4", lambda guess=guess: guess)
             assert "expected another, got " in text
-            assert "square" not in text.removesuffix(f"got {guess[1]!r}")
+            assert "circle" not in text.removesuffix(f"got {guess[1]!r}")
 
     def test_what_cannot_be_looked_into_is_compared_with_the_reference(self):
         for id, answer, beginning in (

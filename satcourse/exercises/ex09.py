@@ -138,7 +138,7 @@ def _advise(expected: Any, got: Any) -> str:
 @exercise("9.4", "Reading a wrong caption", difficulty=1, minutes=5, equation="section 5.4, figure 5")
 def reading() -> tuple[int, str, str]:
     """The false word's number, the true one, and whether most of its map is on its "own" object or on the "other" one."""
-    return 10, "square", "own"
+    return 4, "circle", "own"
 
 
 reading.says = "the false word, the true one, and where it looked"
@@ -147,7 +147,7 @@ reading.parts = ("the false word's number", "the true word", "where it looked")
 reading.observe = _read
 reading.advise = _advise
 reading.mistakes = {
-    "words are counted from 0": lambda: (11, "square", "own"),
-    "that is the false word itself: what should it say?": lambda: (10, "circle", "own"),
-    "look at its map again: on which of the two objects is most of it?": lambda: (10, "square", "other"),
+    "words are counted from 0": lambda: (5, "circle", "own"),
+    "that is the false word itself: what should it say?": lambda: (4, "square", "own"),
+    "look at its map again: on which of the two objects is most of it?": lambda: (4, "circle", "other"),
 }
