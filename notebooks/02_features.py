@@ -602,7 +602,8 @@ reveal("its mean", my_guess_mean, noticed["mean"].mean().item())
 # %% [markdown]
 # The map goes 0.86 of the way, its mean 0.19: the mean hardly knows where anything is. What does that cost? On drawn
 # scenes, soft attention gets 98 percent of the captions completely right. Its sibling without attention, trained on one
-# mean vector, gets 37, and even where it has both objects right, it is wrong about how they lie in 51 cases of 100.
+# mean vector, gets 41, and in 53 of 100 it describes an object wrongly. Where both objects are right, only 12 relations of 100 are
+# wrong: its encoder was trained with it, and has learned to put places into the vectors themselves.
 #
 # ## Which encoder?
 # <!-- index: claim: the encoder matters | encoders compared by shape, size, time and captions | satlib.model.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->
@@ -817,8 +818,9 @@ assert [round(each, 2) for each in changed["2 pixels down"].values()] == [0.46, 
 assert min(changed["a quarter turn"].values()) > 0.25
 assert [round(along, 2), round(still, 2)] == [0.84, 0.49]
 assert [round(noticed[name].mean().item(), 2) for name in ("map", "mean")] == [0.86, 0.19]
-assert [round(metrics[f"scenes-{name}"]["exact match"]) for name in ("soft", "none")] == [98, 37]
-assert [round(each) for each in misplaced.values()] == [0, 51]
+assert [round(metrics[f"scenes-{name}"]["exact match"]) for name in ("soft", "none")] == [98, 41]
+assert [round(each) for each in misplaced.values()] == [0, 12]
+assert round(100 - 100 * len(both) / len(told)) == 53
 assert round(bleu["lite0-soft"] - bleu["soft"], 1) == 2.7
 assert round(bleu["soft"] - bleu["none"], 1) == 1.2
 assert bleu["lite0-soft"] - bleu["lite0-none"] < 0.1
