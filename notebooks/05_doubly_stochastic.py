@@ -56,6 +56,7 @@ from satlib.model.captioner import Captioner
 from satlib.model.decoder import Annotations, Decoder
 from satlib.model.objective import word_losses
 from satlib.recipe import DecoderConfig
+from satlib.training.muon import Muon
 
 use_page_style()
 
@@ -385,8 +386,16 @@ def train(weight, seed, epochs=5):
     torch.manual_seed(seed)
     config = DecoderConfig(embedding=48, hidden=64, attention_hidden=48, dropout=0.0)
     decoder = Decoder(config, vectors.a.shape[2], len(vocabulary))
-    optimiser = torch.optim.Adam(decoder.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 5e-3, total_steps=epochs * len(batches), pct_start=0.15)
+    rows = {decoder.embedding.weight, decoder.output.weight}  # each is a word's own: no matrix to Muon
+    groups = [
+        {"params": [each for each in decoder.parameters() if (each.dim() > 1 and each not in rows) == matrices]}
+        | {"orthogonal": matrices}
+        for matrices in (False, True)
+    ]
+    optimiser, steps = Muon(groups, 5e-3), epochs * len(batches)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, 5e-3, total_steps=steps, pct_start=0.1, anneal_strategy="linear", cycle_momentum=False
+    )
     for epoch in range(epochs):
         for batch in batches.epoch(epoch):
             output = decoder(vectors.read(batch.image_ids), batch.captions)
