@@ -18,7 +18,7 @@
 # a mean of *predictions* over randomly chosen places. You will build both and test both.
 #
 # One question stays open until the middle of the page. The authors multiply the penalty by $\lambda = 1$, and report better
-# captions. We multiply ours by $\lambda = 1$, and the true captions become less likely. How come?
+# captions. We multiply ours by $\lambda = 1$, and no caption gets likelier. How come?
 #
 # **You will be able to**
 #
@@ -110,7 +110,7 @@ reveal(f"of {L} places", guess_neglected, neglected.sum().item())
 print(f"the place with the most has {coverage.max() / (C / L):.0f} times its even share")
 
 # %% [markdown]
-# 132 places, two thirds of the picture, get less than half of their share, and the most popular one gets 17 times an even
+# 146 places, three quarters of the picture, get less than half of their share, and the most popular one gets 21 times an even
 # share. The light is on the two objects, or just beside them, and since the caption mentions nothing else, you may find
 # this sensible.
 
@@ -168,7 +168,7 @@ print(f"the caption above: {penalty(table[None])[0]:.1f}; it cannot go below {le
 # %% [markdown]
 # ## What it asks for
 #
-# Our neglectful caption pays 174, and a perfect one would pay 169: most of the bill is a fixed charge. To see why, put
+# Our neglectful caption pays 175, and a perfect one would pay 169: most of the bill is a fixed charge. To see why, put
 # $\tau$ in place of 1 and expand the square. Whatever the decoder does, $\sum_i m_i = C$:
 #
 # $$\sum_i (\tau - m_i)^2 = L\tau^2 - 2\tau C + \sum_i m_i^2 = \underbrace{L \big(\tau - \tfrac{C}{L}\big)^2}_{\text{a constant}} + \sum_i \big(m_i - \tfrac{C}{L}\big)^2 .$$
@@ -366,7 +366,7 @@ def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
 #   variation between neighbours;
 # - *NLL*: negative log-likelihood in nats per word.
 #
-# **Without the penalty about 84 percent of the places are ignored. What percentage at $\lambda = 1$? And by how many nats per word does the
+# **Without the penalty about 82 percent of the places are ignored. What percentage at $\lambda = 1$? And by how many nats per word does the
 # NLL rise?**
 
 # %%
@@ -460,13 +460,17 @@ axis.legend()
 plt.show()
 
 # %% [markdown]
-# If coverage is what you want, it works: from 84 percent of the places ignored to none. Of the two ways, our decoders took
-# mostly the first: the entropy of the maps rises from 2.8 to 4.9 nats, and they move less from word to word. The peak for
-# the colour word is still there, but over the caption a thin layer of light lies on everything, as if to pay a tax. And the
-# tax is felt: the NLL rises by 0.23 nats per word, while two seeds differ by 0.06 at most.
+# If coverage is what you want, it works: from 82 percent of the places ignored to 1. Of the two ways, our decoders took mostly
+# the first: the entropy of the maps rises from 3.1 to 5.1 nats. The peak for the colour word is still there, but over the
+# caption a thin layer of light lies on everything, as if to pay a tax. Does the tax hurt? The NLL rises by 0.02 nats per word,
+# and the two seeds at $\lambda = 1$ differ by as much. So no cost can be seen, and no gain either.
+#
+# Had we stopped earlier, we would have seen one. With Adam in place of Muon, five epochs are not enough: the NLL ends at 1.03 nats
+# without the penalty and 1.40 with it, and 0.38 nats look like the price of coverage. They are a delay. Before you call a
+# difference between two trainings a cost, train longer and see whether it stays.
 #
 # So how come the paper's captions got better? Part of the answer you have worked out: their 1 is not our 1. With its
-# batches of 64, the official code trains with a third of our $\lambda$. (Does a third cost less? Add `64 / 196` to the
+# batches of 64, the official code trains with a third of our $\lambda$. (What does a third do? Add `64 / 196` to the
 # weights above.) Then, our captions leave most of the picture unmentioned on purpose. But on photographs too we could not
 # reproduce the gain: on Flickr8k, $\lambda = 1$ [has no better BLEU than 0.01](../docs/results.md), in two models
 # that differ in more than $\lambda$. So do not copy a $\lambda$.
@@ -650,20 +654,20 @@ print("total variation between the two, by temperature:", *(f"{value:.3f}" for v
 reveal("soft less marginal", guess_difference, soft_nll - exact_nll)
 
 # %% [markdown]
-# Soft attention is *better* than what it approximates, by 0.012 nats. No paradox: training made soft attention's NLL small,
-# not the marginal's. It gives the true word more probability at 86 percent of the words and less at the others, so it is no
-# bound. The bound lies 0.11 nats off, nine times as far.
+# Soft attention is *better* than what it approximates, by 0.05 nats. No paradox: training made soft attention's NLL small,
+# not the marginal's. It gives the true word more probability at 95 percent of the words and less at the others, so it is no
+# bound. The bound lies 0.08 nats off, on the other side.
 #
-# Sharpen the maps, and all four agree: where one place has nearly all the weight, there is nothing left to average. With
-# even maps the marginal is far better. So the approximation explains how soft and hard attention are related, and not which
-# of them to train.
+# Sharpen the maps, and all four agree: where one place has nearly all the weight, there is nothing left to average. Flatten them, and
+# the marginal falls behind soft attention by up to 0.19 nats. So the approximation explains how soft and hard attention are
+# related, and not which of them to train.
 
 # %% [markdown]
 # ## What to remember
 #
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
-# - Even coverage can come from broad maps, or from words that share the places out. Our decoders took mostly the first way,
-#   and it cost them.
+# - Even coverage can come from broad maps, or from words that share the places out. Our decoders took mostly the first way.
+#   It cost them nothing that can be seen once they had learned their task; before, it looked like a cost.
 # - A weight of 1 can be anything from 0 to 12 on the paper's scale. Convert it before you copy it.
 # - The NWGM is exactly a softmax of a mean. The other two links are good where maps are sharp or places agree.
 # - Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
@@ -730,8 +734,9 @@ for weight in (0.0, 0.1, 1.0):
 #
 # ●●● · 20 minutes · open
 #
-# The NLL rose with $\lambda$. Somebody says: "That is no cost of covering the picture. A second term in the loss makes larger gradients, which
-# you clip at 5, so your decoder with $\lambda = 1$ simply has not learned as much." Design an experiment that can tell the two explanations
+# Put Adam in Muon's place, and after five epochs the NLL rises with $\lambda$, by 0.38 nats. Somebody says: "That is no cost of covering the
+# picture. A second term in the loss makes larger gradients, which you clip at 5, so your decoder with $\lambda = 1$ simply has not learned
+# as much." Design an experiment that can tell the two explanations
 # apart, say which result would speak for which, and run it.
 #
 # <details><summary>What a good answer has</summary>
@@ -752,9 +757,9 @@ for weight in (0.0, 0.1, 1.0):
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
-assert neglected.sum() == 132
-assert 16 < coverage.max() / table.sum(0).mean() < 18
-assert 173.5 < penalty(table[None])[0] < 174.5
+assert neglected.sum() == 146
+assert round((coverage.max() / table.sum(0).mean()).item()) == 21
+assert round(penalty(table[None])[0].item()) == 175
 assert round(least_penalty(*table.shape)) == 169
 assert abs(entropy(sharp).mean() - 1.37) < 0.01
 assert abs(entropy(shared).mean() - 2.24) < 0.02
@@ -764,18 +769,16 @@ assert_close(same_as["mean over words, sum over places"], 12.0)
 assert_close(same_as["official code: sum over the batch"], 64 / 196)
 assert abs(same_as["a gentler goal, 16/196 for 1"] - 1) < 1e-6
 assert same_as["summed over the wrong axis"] < 1e-6
-assert results[0][:, 0].min() > 80
-assert results[1][:, 0].max() < 0.5
-assert change[1] > 1.9, "the entropy rises"
-assert change[2] < -0.05, "they move less"
-assert 0.2 < change[3] < 0.26
-assert max((pair[0, 3] - pair[1, 3]).abs() for pair in results.values()) < 0.07
+assert abs(results[0][:, 0].mean() - 82) < 1 > abs(results[1][:, 0].mean() - 1)
+assert [round(pair[:, 1].mean().item(), 1) for pair in results.values()] == [3.1, 5.1]
+assert abs(change[3] - 0.02) < 0.01, "0.02 nats"
+assert abs((results[1][0, 3] - results[1][1, 3]).abs() - 0.02) < 0.01, "the two seeds differ by as much"
 assert 8 < to_exact / to_geometric < 13
 assert all(1.8 < slope < 2.2 for slope in slopes.values())
-assert abs(soft_nll - exact_nll + 0.012) < 0.003
-assert abs(bound_nll - exact_nll - 0.11) < 0.01
-assert 0.83 < better < 0.89
+assert abs(soft_nll - exact_nll + 0.05) < 0.003
+assert abs(bound_nll - exact_nll - 0.08) < 0.01
+assert 0.93 < better < 0.97
 assert all((values[:, 5] > values[:, 3:5].max(1).values - 1e-9).all() for values in words), "the bound is below both"
 assert means[0, 2:].max() - means[0, 2:].min() < 0.01, "sharp maps: all four agree"
 assert 2.5 < means[3, 1] / means[as_trained, 1] < 4
-assert means[-1, 4] < means[-1, 2] - 0.3
+assert abs((means[:, 4] - means[:, 2]).max() - 0.19) < 0.01
