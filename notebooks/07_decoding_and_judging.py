@@ -1109,7 +1109,8 @@ assert [round(judging["inventions"][model][0], 1) for model in list(shown)[:2]] 
 assert verdicts["scenes-hard"] == [100] * 4
 assert round(verdicts["CIDEr"][1]) == 26
 assert [round(partial[name]) for name in ("scenes-soft", "scenes-hard")] == [100, 67]
-assert all(scenes.exact_match(line, drawn[names[i]]) for line, i in zip(itself, wrong, strict=True)) and len(wrong) == 3
+assert all(scenes.exact_match(line, drawn[names[i]]) for line, i in zip(itself, wrong, strict=True))
+assert len(wrong) == 3
 assert [round(each[0], 1) for each in (of_references, of_model)] == [54.2, 75.8]
 assert leader == "flickr8k-lite0-reward"
 assert [f"{judging['people'][name]['BLEU-4']:.1f}" for name in (leader, people)] == ["24.1", "21.4"]

@@ -114,9 +114,9 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
     display(plots.attention_figure(photo, caption.words, caption.alphas))
 
 # %% [markdown]
-# In the second caption, too, the light goes from one star to the other, and every word about the two is true. Only "above" is
-# wrong. That is how this model mostly errs: about three relations in ten are wrong, but fewer than one in twenty of the sizes,
-# colours, patterns or shapes. One can look at the right things and still say the wrong one.
+# In the second caption, too, the light goes from the circle to the star, and every word about the two is true. Only "to its
+# right" is wrong: the star is below. In the three other captions that are wrong, a small thing is called big or a big one small. One
+# can look at the right things and still say the wrong one.
 #
 # ### Which optimiser?
 #
@@ -882,17 +882,18 @@ def precise_penalty(alphas: Tensor) -> Tensor:
 assert round(minutes, 1) == 5.9
 assert round(behind, 1) == 0.5
 assert [[round(run["dev_nll"][-1], 2) for run in of[name]] for name in ("muon", "adam")] == [
-    [0.66, 0.66, 0.67], [0.71, 0.75, 1.25],
+    [0.66, 0.66, 0.67],
+    [0.71, 0.75, 1.25],
 ]
 assert [round(sum(run["seconds"] for run in of[name]) / 3) for name in ("muon", "adam")] == [66, 58]
 assert mine_scored["peak"] > 90
 assert mine_scored["exact match"] > 40
 spoken = {each: scores["captions"][each.image_id].split() for each in drawn.split("test")}
-meant = [(scenes.grammar.parse(" ".join(words)), scenes.scene(each.image_id)) for each, words in spoken.items()]
 if place.type == "cpu":
-    assert 20 < sum(parsed != scene.meaning for parsed, scene in meant) < 60
-false = [target.kinds[0] for each, words in spoken.items() for target in maps.scene_mistakes(each, words)]
-assert all(false.count(kind) < 10 for kind in ("size", "colour", "texture", "shape"))  # of about 200 of each
+    errors = [(each, words) for each, words in spoken.items() if not right[each.image_id]]
+    false = [[target.kinds[0] for target in maps.scene_mistakes(each, words)] for each, words in errors]
+    assert false == [[], ["size", "size"], ["size"], ["size"]], "the first has only its relation wrong"
+    assert errors[0][1][-3:] == ["to", "its", "right"]
 paper_way = logs["flickr8k-paper-soft"]
 assert [round(paper_way[i]["dev_nll"], 2) for i in (7, 17)] == [3.13, 3.44]
 assert round(paper_way[17]["train_nll"], 2) == 1.94
