@@ -152,14 +152,12 @@ def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> to
         optimiser = torch.optim.RMSprop(groups, alpha=0.95, momentum=0.9, eps=1e-4, centered=True)
     else:
         named = dict(captioner.decoder.named_parameters())
-        rows = {
-            named.get("embedding.weight"),
-            named.get("output.weight"),
-        }  # each is a word's own: no matrix of directions
+        # Each row of these is one word's own: as a matrix, they have no directions to learn.
+        words = {named.get("embedding.weight"), named.get("output.weight")}
         optimiser = Muon(
             {
                 **group,
-                "params": [w for w in group["params"] if (w.dim() > 1 and w not in rows) == matrices],
+                "params": [w for w in group["params"] if (w.dim() > 1 and w not in words) == matrices],
                 "orthogonal": matrices,
             }
             for group in groups
