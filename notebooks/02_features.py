@@ -603,7 +603,7 @@ reveal("its mean", my_guess_mean, noticed["mean"].mean().item())
 # The map goes 0.86 of the way, its mean 0.19: the mean hardly knows where anything is. What does that cost? On drawn
 # scenes, soft attention gets 98 percent of the captions completely right. Its sibling without attention, trained on one
 # mean vector, gets 41, and in 53 of 100 it describes an object wrongly. Where both objects are right, only 12 relations of 100 are
-# wrong: its encoder was trained with it, and has learned to put places into the vectors themselves.
+# wrong: its encoder was trained with it, and has probably learned to put places into the vectors themselves.
 #
 # ## Which encoder?
 # <!-- index: claim: the encoder matters | encoders compared by shape, size, time and captions | satlib.model.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->

@@ -466,8 +466,9 @@ plt.show()
 # and the two seeds at $\lambda = 1$ differ by as much. So no cost can be seen, and no gain either.
 #
 # Had we stopped earlier, we would have seen one. With Adam in place of Muon, five epochs are not enough: the NLL ends at 1.03 nats
-# without the penalty and 1.40 with it, and 0.38 nats look like the price of coverage. They are a delay. Before you call a
-# difference between two trainings a cost, train longer and see whether it stays.
+# without the penalty and 1.40 with it, and 0.38 nats look like the price of coverage. With Muon nearly all of it is gone: it was
+# the price of having learned too little. Before you call a difference between two trainings a cost, train longer and see
+# whether it stays.
 #
 # So how come the paper's captions got better? Part of the answer you have worked out: their 1 is not our 1. With its
 # batches of 64, the official code trains with a third of our $\lambda$. (What does a third do? Add `64 / 196` to the

@@ -127,7 +127,7 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
 # come close enough. Vectors keep Adam, and so do the embeddings and the output matrix, in which each row belongs to one word. In
 # a convolution, the weights that lead to one output are a row.
 #
-# [A benchmark](../benchmarks/optimisers.py) gave both this task, with three seeds each, and to each the best of three learning
+# [A benchmark](../benchmarks/optimisers.py) gave both this task, with three seeds each, and to each the best of several learning
 # rates. **After two of the four epochs, how many nats per word is Adam behind?**
 
 # %%
