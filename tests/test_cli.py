@@ -45,7 +45,7 @@ def run(folder, tmp_path_factory):
     """Features computed and one epoch trained by the commands: (data root, run folder)."""
     root = tmp_path_factory.mktemp("root")
     common = ["own-folder", *changes(folder), "--data", root, "--device", "cpu"]
-    satlib("features", *common, "--batch-size", 5)
+    satlib("features", *common)
     satlib("train", *common, "--out", root / "run")
     return root, root / "run"
 

@@ -170,6 +170,14 @@ class TestEfficientNetLite:
             torch.testing.assert_close(encoder(photo), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_batch_is_encoded_in_parts_unless_its_statistics_count():
+    images = torch.rand(5, 3, 224, 224) * 255
+    for training in (False, True):
+        encoder = encoders.create("small", pretrained=False).train(training)
+        whole, encoder.at_once = encoder(images), 2
+        torch.testing.assert_close(encoder(images), whole)
+
+
 def test_statistics_are_frozen_on_several_gpus_too():
     network = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2d(3)))
     encoders.freeze_statistics(network)

@@ -103,7 +103,7 @@ def data(options: argparse.Namespace) -> int:
     return 0 if check.check(options.name, root) else 1
 
 
-@command(RECIPE, SET, DATA, DEVICE, option("--batch-size", type=positive, help="by default 4 on a CPU, 32 elsewhere"))
+@command(RECIPE, SET, DATA, DEVICE)
 def features(options: argparse.Namespace) -> None:
     """Compute the annotation vectors of a recipe's images, once; resumes after a stop."""
     from satlib import recipe as recipes
@@ -120,7 +120,7 @@ def features(options: argparse.Namespace) -> None:
     encoder = encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
     folder = features.folder(datasets.data_root(options.data), captions, encoder.name, recipe.encoder.view)
     with distributed.launched(device.choose(options.device)) as place:
-        store = extract(captions, encoder, folder, place, options.batch_size, view=recipe.encoder.view)
+        store = extract(captions, encoder, folder, place, view=recipe.encoder.view)
         if distributed.current().first:
             h, w = store.grid
             print(f"{folder}: {len(store):,} images, {h}x{w} places of {store.dim} dimensions")

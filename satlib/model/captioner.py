@@ -29,7 +29,7 @@ from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import OF_MODEL, Recipe, from_dict
 
-CHUNK = 4  # photographs captioned at once; the maps of more leave a CPU's cache
+CHUNK = 4  # photographs captioned at once
 
 
 class Header(Struct):

@@ -32,6 +32,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from satlib.data.images import SIZE
 from satlib.errors import SatlibError
@@ -60,11 +61,13 @@ class Encoder(nn.Module):
         std: tuple[float, float, float] = IMAGENET_STD,
         channels: str = "RGB",
         shape: tuple[int, int, int] | None = None,
+        side: int = SIZE,
     ) -> None:
-        """shape: (D, h, w) where it is known, which saves a pass through the network."""
+        """shape: (D, h, w) where it is known, which saves a pass through the network. side: of the images in the body."""
         super().__init__()
         self.body = body
         self.channels = channels
+        self.at_once = max(1, 2 * 448**2 // side**2)  # the maps of more leave a CPU's cache
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
         self.eval()
@@ -89,7 +92,10 @@ class Encoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W), RGB, uint8 or float in 0..255 -> annotation vectors a (B, L, D)."""
-        return self.maps(images).flatten(2).transpose(1, 2)
+        norms = (module for module in self.modules() if isinstance(module, _BatchNorm))
+        whole = not images.is_cpu or any(norm.training for norm in norms)
+        parts = [images] if whole else images.split(self.at_once)
+        return torch.cat([self.maps(part).flatten(2).transpose(1, 2) for part in parts])
 
     @property
     def weights_hash(self) -> str:
@@ -104,7 +110,7 @@ class Encoder(nn.Module):
 def freeze_statistics(network: nn.Module) -> None:
     """Keep every BatchNorm as it is: running statistics in use and unchanged, scale and shift without gradient."""
     for module in network.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):  # SyncBatchNorm, too
+        if isinstance(module, _BatchNorm):  # SyncBatchNorm, too
             module.eval().requires_grad_(False)
 
 
@@ -119,7 +125,7 @@ def create(name: str, pretrained: bool = True) -> Encoder:
     if side:
         h, w = (math.ceil(cells * int(side) / SIZE) for cells in encoder.grid)
         shape = (encoder.dim, h, w) if encoder.padded else None
-        encoder = Encoder(Enlarging(encoder, int(side)), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape)
+        encoder = Encoder(Enlarging(encoder, int(side)), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape, side=int(side))
     encoder.name = encoder.architecture = name
     return encoder
 
