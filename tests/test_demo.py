@@ -28,8 +28,7 @@ def test_the_demo_shows_everything_and_starts_over(tmp_path, monkeypatch, capsys
     captioner.save(tmp_path / "tiny.safetensors")
     monkeypatch.setattr(shipped, "model", lambda name=None: tmp_path / "tiny.safetensors")
     monkeypatch.setenv("PATH", str(tmp_path))  # no Java: METEOR costs seconds, and is not needed
-    monkeypatch.setattr(demo, "people", list)
-    monkeypatch.setattr(demo, "PHOTOGRAPHS", ("chelsea.png",))
+    monkeypatch.setattr(demo, "PHOTOGRAPHS", {"dog.jpg": "a dog leaps"})
     out = tmp_path / "shown"
     printed, pictures = [], []
     for _ in range(2):
@@ -38,7 +37,7 @@ def test_the_demo_shows_everything_and_starts_over(tmp_path, monkeypatch, capsys
         pictures.append({path.name: path.read_bytes() for path in out.glob("*.png")})
     assert printed[0] == printed[1]
     assert pictures[0] == pictures[1]
-    assert set(pictures[0]) == {"scene-1.png", "scene-2.png", "scene-3.png", "photo-chelsea.png"}
+    assert set(pictures[0]) == {"scene-1.png", "scene-2.png", "scene-3.png", "photo-dog.png"}
     evaluation = json.loads((out / "training" / "evaluation-test.json").read_text())
     assert re.search(rf"exact match +{evaluation['metrics']['exact match']:.1f} %", printed[0])
 
