@@ -76,8 +76,8 @@ use_page_style()
 # %%
 LAYERS = ("conv1_2", "conv2_2", "conv3_4", "conv4_4", "conv5_4")  # the last layer of each block
 encoder = encoders.create("vgg19").requires_grad_(False)
-paths = {path.stem: path for path in [*demo.photographs(), *demo.people()[:1]]}
-names = list(paths)
+names = ["dog", "cats", "cows", "elephants", "lifeboat"]
+paths = {path.stem: path for path in demo.photographs() if path.stem in names}
 photos = [open_photo(path) for path in paths.values()]
 squares = [square(photo, "crop") for photo in photos]  # the paper's view: shortest side to 256, the middle 224 x 224
 pixels = torch.stack([to_tensor(each) for each in squares]).float()
@@ -142,7 +142,7 @@ my_guess_zeros = ...  # percent: a number in place of the dots, before you run t
 
 # %%
 a = places(maps["conv5_4"])
-eye, eye_vector = 73, a[names.index("chelsea"), 73]  # place 73 is on one of the cat's eyes
+eye, eye_vector = 73, a[names.index("cats"), 73]  # place 73 is on an eye of the red cat
 
 
 def bare(axis, picture, title="", **style):
@@ -164,22 +164,22 @@ def outline(axis, middle, side, colour="white", **style):
 
 
 figure, axes = plt.subplots(1, 5, figsize=(9.6, 2.0), width_ratios=(1, 1.6, 1, 1, 1), layout="constrained")
-bare(axes[0], squares[names.index("chelsea")], "place 73")
+bare(axes[0], squares[names.index("cats")], "place 73")
 outline(axes[0], centre(eye, (14, 14), 224), 16)
 axes[1].vlines(range(512), 0, eye_vector, linewidth=1)
 axes[1].set_title("its vector", fontsize=9)
 axes[1].set_xlabel("number of the map", fontsize=9)
 axes[1].tick_params(labelsize=8)
 for axis, channel in zip(axes[2:], eye_vector.topk(3).indices.tolist(), strict=True):
-    bare(axis, maps["conv5_4"][names.index("chelsea"), channel], f"map {channel}", cmap="cividis")
+    bare(axis, maps["conv5_4"][names.index("cats"), channel], f"map {channel}", cmap="cividis")
 show_photographs(figure)
 print(f"{(eye_vector > 0).sum()} of its 512 numbers are not zero")
 reveal("zeros, percent", my_guess_zeros, 100 * (a == 0).float().mean().item())
 
 # %% [markdown]
-# 93 percent: the ReLU cuts off what is negative, and each place responds to few patterns. The vector of the cat's eye is 19 numbers and 493
-# zeros. On the right are the three maps in which it is largest; yellow is strong. None of them has a name, but look where else all three light up: at
-# the other eye.
+# 94 percent: the ReLU cuts off what is negative, and each place responds to few patterns. The vector of the cat's eye is 25 numbers and 487
+# zeros. On the right are the three maps in which it is largest; yellow is strong. None has a name, but look where else all three light up: on
+# the other cat's face.
 #
 # ## What a place can see
 # <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.exercises.ex02 | tests/test_seeing.py::test_the_receptive_field_of_vgg19 -->
@@ -246,13 +246,13 @@ weight = gradient.abs().sum(1)  # (5, 224, 224)
 half = [seeing.side_holding(each, 0.5) for each in weight]
 
 figure, axes = plt.subplots(1, 4, figsize=(8.8, 2.4), layout="constrained")
-bare(axes[0], squares[names.index("camera")], "what four layers can see")
+bare(axes[0], squares[names.index("lifeboat")], "what four layers can see")
 for layer, colour in zip(LAYERS[:-1], ("white", "C1", "C2", "C4"), strict=True):
     outline(axes[0], (120, 120), sides[layer], colour)
     if sides[layer] > 16:  # else there is no room
         style = {"fontsize": 7, "ha": "center", "va": "top", "bbox": {"facecolor": "white", "linewidth": 0, "pad": 1}}
         axes[0].text(120, 125 + sides[layer] / 2, layer, **style)
-for axis, name in zip(axes[1:], ("camera", "chelsea", "coffee"), strict=True):
+for axis, name in zip(axes[1:], ("lifeboat", "cats", "cows"), strict=True):
     each = weight[names.index(name)]
     bare(axis, (each / each.quantile(0.998)).clamp(max=1).sqrt(), f"what counts: {name}", cmap="cividis")
     outline(axis, (120, 120), 16, "C1")
@@ -263,7 +263,7 @@ print(dict(zip(names, half, strict=True)))
 reveal("side that holds half, on average", my_guess_half, np.mean(half))
 
 # %% [markdown]
-# 74 pixels, less than five cells: a place can see the whole photograph, and mostly does not. (Left: the squares of the four
+# 70 pixels, less than five cells: a place can see the whole photograph, and mostly does not. (Left: the squares of the four
 # lower layers. In the others, bright pixels count more; the small square is the cell, the large one holds half.) It sees a
 # region with a soft edge, and the paper's Gaussian is a picture of that.
 #
@@ -402,9 +402,9 @@ show_photographs(figure)
 # %% [markdown]
 # <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satcourse.lessons.seeing.project | tests/test_seeing.py::test_a_projection_is_autograd_with_the_relus_gate_moved -->
 #
-# Each row is one feature map, at its peaks in three photographs: the pixels, and what of them the activation came from. The
-# photographs differ, and yet what the map took from them is alike: one bright spot in the first row, several close together
-# in the second, rings in the third (an eye, a collar, a spoon). And it grows: the windows are 24, 64 and 120 pixels wide.
+# Each row is one feature map, at its peaks in three photographs: the pixels, and what of them the activation came from. It
+# grows: the windows are 24, 64 and 120 pixels wide. First a bright spot, dark on its right, three times; then short stripes.
+# The third row has a cat's eyes and nose, but of the dog only texture: not every map means one thing.
 #
 # ## Similar places have similar vectors
 #
@@ -431,14 +431,14 @@ def cosines(a: Tensor, q: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# What resembles each of three places most, elsewhere in its own photograph and in the other four? **How similar are the
-# vectors of the cat's two eyes, from 0 (nothing in common) to 1?**
+# What resembles each of three places most, elsewhere in its own photograph and in the other four? **How similar to one cat's
+# eye is the best place on the other cat, from 0 (nothing in common) to 1?**
 
 # %%
-my_guess_eyes = ...
+my_guess_cats = ...
 
 # %%
-queries = {"eye": ("chelsea", eye), "leg": ("camera", 12 * 14 + 6), "rocket": ("rocket", 10 * 14 + 7)}
+queries = {"eye": ("cats", eye), "wheel": ("lifeboat", 13 * 14 + 4), "cow": ("cows", 9 * 14 + 1)}
 nearest = {}  # query, photograph -> cosine and place
 figure, grid = plt.subplots(3, 7, figsize=(8.8, 4.2), layout="constrained")
 for row, (title, (own, i)) in zip(grid, queries.items(), strict=True):
@@ -458,12 +458,12 @@ for row, (title, (own, i)) in zip(grid, queries.items(), strict=True):
         patch = np.asarray(squares[names.index(other)])[top : top + 88, left : left + 88]
         bare(axis, patch, f"{where} {nearest[title, other][0]:.2f}")
 show_photographs(figure)
-reveal("cosine of the eyes", my_guess_eyes, nearest["eye", "chelsea"][0])
+reveal("cosine of the two cats", my_guess_cats, nearest["eye", "cats"][0])
 
 # %% [markdown]
-# 0.88: the eye finds the other eye. A leg of the tripod finds another (0.88), and the rocket finds, behind an astronaut,
-# the model of a space shuttle (0.46). Nobody trained the network to compare places; it only learned to tell a thousand
-# classes apart. And where nothing is alike, the number says so: the eye's best match in the coffee is a spoon, with 0.07.
+# 0.92: one cat's eye finds the other's. The wheel finds the next one (0.76) and a car's (0.39), the cow another (0.64) and an
+# elephant (0.41), if sometimes a place just beside it. Nobody trained the network to compare places; it only learned to tell
+# a thousand classes apart. And where nothing is alike, the number says so: the eye finds nobody in the boat (0.07).
 #
 # ## What each layer knows about an object
 # <!-- index: claim: lower layers keep what upper layers lose | an object's colour fades from layer to layer while its shape appears | satcourse.lessons.seeing.look | tests/test_seeing.py::test_maps_are_what_each_module_gives -->
@@ -540,9 +540,9 @@ for title, how in {
 reveal("conv2_2 after 2 pixels", my_guess_shift, changed["2 pixels down"]["conv2_2"])
 
 # %% [markdown]
-# Two pixels take `conv2_2` nearly half of the way to another photograph, and `conv5_4` a tenth of it. Its mean over all
-# places, which is what a captioner without attention gets, hardly moves: 0.05. (A quarter turn is too much even for the
-# mean: 0.51. VGG has not seen many cats climb walls.)
+# Two pixels take `conv2_2` 0.60 of the way to another photograph, and `conv5_4` a fifth of it. Its mean over all
+# places, which is what a captioner without attention gets, moves least: 0.11. (A quarter turn is too much even for the
+# mean: 0.73. VGG has not seen many cats climb walls.)
 #
 # Why does the last map change at all? Because it is a *map*. Move the pictures down by 32 pixels, two cells:
 
@@ -553,7 +553,7 @@ along = functional.cosine_similarity(low[:, :, 2:], high[:, :, :-2], dim=1).mean
 still = functional.cosine_similarity(low[:, :, 2:], high[:, :, 2:], dim=1).mean().item()
 print(f"with the vector that was two rows higher: {along:.2f}; with the one that was in the same cell: {still:.2f}")
 
-cat = names.index("chelsea")
+cat = names.index("cats")
 question = high[cat, :, 3, 1]  # the eye, before
 figure, axes = plt.subplots(1, 4, figsize=(8.8, 2.4), layout="constrained")
 for pair, features, shift, row, title in ((axes[:2], high, 0, 3, "before"), (axes[2:], low, 32, 5, "32 pixels lower")):
@@ -564,8 +564,8 @@ for pair, features, shift, row, title in ((axes[:2], high, 0, 3, "before"), (axe
 show_photographs(figure)
 
 # %% [markdown]
-# Move the cat, and its vectors move with it: a vector resembles the one that *was* at the same part of the picture (0.84)
-# more than the one that was in its own cell before (0.49). This *equivariance* is why a weight on a cell points at a place
+# Move the cats, and their vectors move with them: a vector resembles the one that *was* at the same part of the picture (0.80)
+# more than the one that was in its own cell before (0.39). This *equivariance* is why a weight on a cell points at a place
 # in the picture.
 #
 # ### What the mean forgets
@@ -583,8 +583,8 @@ then = encoder.maps(torch.stack([torch.from_numpy(each).permute(2, 0, 1) for eac
 now = maps["conv5_4"]
 noticed = seeing.change({"map": now, "mean": now.mean((2, 3))}, {"map": then, "mean": then.mean((2, 3))})
 figure, axes = plt.subplots(1, 2, figsize=(4.4, 2.3), layout="constrained")
-bare(axes[0], squares[names.index("camera")], "before")
-bare(axes[1], swapped[names.index("camera")], "halves swapped")
+bare(axes[0], squares[names.index("cows")], "before")
+bare(axes[1], swapped[names.index("cows")], "halves swapped")
 show_photographs(figure)
 evaluations = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in shipped.evaluations()}
 metrics = {name: each["metrics"] for name, each in evaluations.items()}
@@ -600,7 +600,7 @@ print(f"the map goes {noticed['map'].mean():.2f} of the way to another photograp
 reveal("its mean", my_guess_mean, noticed["mean"].mean().item())
 
 # %% [markdown]
-# The map goes 0.86 of the way, its mean 0.19: the mean hardly knows where anything is. What does that cost? On drawn
+# The map goes 0.88 of the way, its mean 0.24: the mean hardly knows where anything is. What does that cost? On drawn
 # scenes, soft attention gets 98 percent of the captions completely right. Its sibling without attention, trained on one
 # mean vector, gets 41, and in 53 of 100 it describes an object wrongly. Where both objects are right, only 12 relations of 100 are
 # wrong: its encoder was trained with it, and has probably learned to put places into the vectors themselves.
@@ -679,7 +679,7 @@ print(
 # ## What to remember
 #
 # - A decoder gets a vector for each place: 196 of 512 numbers from VGG-19.
-# - A place can see the whole picture, but half of what counts lies in a square about five cells wide. The smaller the field, the more a map says.
+# - A place can see the whole picture, but half of what counts lies in a square less than five cells wide. The smaller the field, the more a map says.
 # - Going up, the network trades colour for shape. What no longer dominates can often still be read.
 # - The map moves with the picture. Its mean hardly knows where anything is.
 # - Compare methods on the same encoder, and run a frozen encoder once.
@@ -782,10 +782,10 @@ print(f"largest difference between batches of 2 and of 3: {difference:.4f}")
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run and the stored results.
 assert torch.equal(a[0, 17], maps["conv5_4"][0, :, 1, 3])
-assert 0.925 < (a == 0).float().mean() < 0.935, "93 percent"
-assert abs(int((eye_vector > 0).sum()) - 19) < 3, "19 numbers"
+assert 0.935 < (a == 0).float().mean() < 0.945, "94 percent"
+assert abs(int((eye_vector > 0).sum()) - 25) < 3, "25 numbers"
 assert (sides["conv1_2"], sides["conv4_4"], sides["conv5_4"]) == (5, 116, 252)
-assert abs(np.mean(half) - 74) < 1.5, "less than five cells"
+assert abs(np.mean(half) - 70) < 1.5, "less than five cells"
 assert [receptive_field([(k, s) for k, s, _ in DESIGNS[n]]) for n in (7, 14)] == [126, 58]
 assert round(far[7]) == 39
 assert round(far[14]) == 5
@@ -793,13 +793,16 @@ y, x = np.unravel_index(caption.alphas[word].reshape(14, 14).argmax(), (14, 14))
 assert mask[16 * y : 16 * y + 16, 16 * x : 16 * x + 16].any(), "looks at it"
 activation = "conv4_4", 0, int(maps["conv4_4"][0, :, 14, 14].argmax()), (14, 14)
 torch.testing.assert_close(to_pixels(*activation), seeing.project(encoder, trace, *activation))
-assert abs(nearest["eye", "chelsea"][0] - 0.88) < 0.01 < 3 < nearest["eye", "chelsea"][1] % 14 - 5
-assert abs(nearest["leg", "camera"][0] - 0.88) < 0.01
-assert divmod(nearest["leg", "camera"][1], 14) == (12, 9), "another leg"
-others = {name: nearest["rocket", name][0] for name in names if name != "rocket"}
-assert max(others, key=others.get) == "astronaut"
-assert abs(others["astronaut"] - 0.46) < 0.01
-assert round(nearest["eye", "coffee"][0], 2) == 0.07
+for (title, name), (likeness, spot) in {
+    ("eye", "cats"): (0.92, (4, 8)),  # just below an eye of the other cat
+    ("wheel", "lifeboat"): (0.76, (12, 13)),
+    ("wheel", "dog"): (0.39, (3, 10)),  # just below a wheel of the car
+    ("cow", "cows"): (0.64, (11, 8)),
+    ("cow", "elephants"): (0.41, (8, 8)),  # just above the elephant
+}.items():
+    assert abs(nearest[title, name][0] - likeness) < 0.01
+    assert divmod(nearest[title, name][1], 14) == spot
+assert abs(nearest["eye", "lifeboat"][0] - 0.07) < 0.01
 of = {  # question, attribute -> rounded share, layer by layer
     (question, attribute): [round(shares[question][layer]["share"]) for layer in LAYERS]
     for attribute, shares in study["attributes"].items()
@@ -814,10 +817,10 @@ assert of["linear", "colour"][3:] == [98, 63]
 for title in ("2 pixels down", "5 percent larger", "turned by 5 degrees"):
     conv2, conv5, mean = changed[title].values()
     assert mean < 0.9 * conv5 < 0.8 * conv2
-assert [round(each, 2) for each in changed["2 pixels down"].values()] == [0.46, 0.1, 0.05]
+assert [round(each, 2) for each in changed["2 pixels down"].values()] == [0.6, 0.19, 0.11]
 assert min(changed["a quarter turn"].values()) > 0.25
-assert [round(along, 2), round(still, 2)] == [0.84, 0.49]
-assert [round(noticed[name].mean().item(), 2) for name in ("map", "mean")] == [0.86, 0.19]
+assert [round(along, 2), round(still, 2)] == [0.8, 0.39]
+assert [round(noticed[name].mean().item(), 2) for name in ("map", "mean")] == [0.88, 0.24]
 assert [round(metrics[f"scenes-{name}"]["exact match"]) for name in ("soft", "none")] == [98, 41]
 assert [round(each) for each in misplaced.values()] == [0, 12]
 assert round(100 - 100 * len(both) / len(told)) == 53
