@@ -62,30 +62,31 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # > out of a vocabulary of $K$.
 #
 # Here is what the paper's encoder, VGG-19, makes of a photograph: $L = 14 \cdot 14 = 196$ places with $D = 512$ numbers
-# each. The decoder never sees a pixel: all that it will ever know of the cat is the table on the right.
+# each. The decoder never sees a pixel: all that it will ever know of the cats is the table on the right.
 
 # %%
 photographs = {path.stem: path for path in demo.photographs()}
-cat = images.square(images.open_photo(photographs["chelsea"]), "crop")  # its middle, (224, 224)
+cats = images.square(images.open_photo(photographs["cats"]), "crop")  # its middle, (224, 224)
 with torch.inference_mode():
-    a_cat = encoders.create("vgg19")(images.to_tensor(cat)[None])[0]  # (196, 512)
-eye = 4 * 14 + 4  # row 4, column 4, counted from 0: the left eye
+    a_cats = encoders.create("vgg19")(images.to_tensor(cats)[None])[0]  # (196, 512)
+eye = 5 * 14 + 3  # row 5, column 3, counted from 0: an eye of the red cat
 
 
 def frame(axis):
-    axis.add_patch(Rectangle((64, 64), 16, 16, fill=False, edgecolor="C5", linewidth=2.5))
+    axis.add_patch(Rectangle((48, 80), 16, 16, fill=False, edgecolor="C4", linewidth=2.5))
     axis.set_axis_off()
 
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 3.2), width_ratios=(1, 1.3))
-left.imshow(cat)
+left.imshow(cats)
 left.vlines(range(0, 225, 16), 0, 224, color="w", linewidth=0.4)
 left.hlines(range(0, 225, 16), 0, 224, color="w", linewidth=0.4)
 left.set_title(f"196 places; framed: number {eye + 1}")
 frame(left)
-right.imshow(a_cat, cmap="cividis", aspect="auto", interpolation="nearest", vmax=a_cat.quantile(0.99))
-right.annotate("", (0, eye), (-40, eye), arrowprops={"color": "C5", "width": 2, "headwidth": 9}, annotation_clip=False)
+right.imshow(a_cats, cmap="cividis", aspect="auto", interpolation="nearest", vmax=a_cats.quantile(0.99))
+right.annotate("", (0, eye), (-40, eye), arrowprops={"color": "C4", "width": 2, "headwidth": 9}, annotation_clip=False)
 right.set(title="a: a row for each place (light: large)", xlabel="D = 512 dimensions", ylabel="L = 196 places")
+right.set_yticks(range(0, 196, 50))
 show_photographs(figure)
 
 # %% [markdown]
@@ -215,7 +216,7 @@ def weights(e: Tensor) -> Tensor:
 # the best place gets nearly all of it, as from an argmax that still has a derivative. The entropy
 # $H = -\sum_i \alpha_i \ln \alpha_i$ says how even a map is, from $\ln L$ down to 0 where one place has everything.
 #
-# Try it on the cat, without any training. Let the energy of a place be its likeness to the framed eye: the cosine of the
+# Try it on the cats, without any training. Let the energy of a place be its likeness to the framed eye: the cosine of the
 # two annotation vectors, which lies between 0 and 1 after a ReLU. **How even is the map at $T = 1$, in percent of the
 # $\ln 196$ of a perfectly even one?**
 
@@ -223,17 +224,17 @@ def weights(e: Tensor) -> Tensor:
 my_guess = ...  # percent: a number in place of the dots, before you run the next cell
 
 # %%
-directions = a_cat / a_cat.norm(dim=1, keepdim=True)
+directions = a_cats / a_cats.norm(dim=1, keepdim=True)
 likeness = directions @ directions[eye]  # (196,): cosines
-dots = a_cat @ a_cat[eye]
+dots = a_cats @ a_cats[eye]
 asked = {f"cosine, T = {T}": likeness / T for T in (1, 0.1, 0.03)} | {"dot product, T = 1": dots}
 cat_maps = weights(torch.stack([*asked.values()]))
 
 figure, axes = plt.subplots(1, 5, figsize=(9.6, 2.4))
-axes[0].imshow(cat)
+axes[0].imshow(cats)
 axes[0].set_title("which places are\nlike this one?", fontsize=10)
 for axis, name, picture, map_ in zip(
-    axes[1:], asked, overlay.lit(cat, cat_maps.view(-1, 14, 14)), cat_maps, strict=True
+    axes[1:], asked, overlay.lit(cats, cat_maps.view(-1, 14, 14)), cat_maps, strict=True
 ):
     axis.imshow(picture)
     axis.set_title(f"{name}\nH = {entropy(map_).abs():.2f}", fontsize=10)
@@ -244,10 +245,10 @@ evenness = 100 * entropy(cat_maps[0]).item() / np.log(196)
 reveal("percent of ln 196", my_guess, evenness)
 
 # %% [markdown]
-# 99.6 percent: energies that differ by less than 1 hardly tell 196 places apart. At $T = 0.1$ the eyes stand out, at
-# $T = 0.03$ only the framed one is left.
+# 99.1 percent: energies that differ by less than 1 hardly tell 196 places apart. At $T = 0.1$ both faces stand out, at
+# $T = 0.03$ the framed eye has 78 percent.
 #
-# The last picture is the plain dot product, and it has gone blind: one place at the *other* eye has all the weight, because a dot
+# The last picture is the plain dot product, and it has gone blind: one place on the *other* cat has all the weight, because a dot
 # product rewards long vectors too.
 
 # %% [markdown]
@@ -994,9 +995,10 @@ print(f"loss at the first step {pointer_losses[0]:.2f}, at the fortieth {pointer
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
-assert abs(evenness - 99.6) < 0.1
+assert abs(evenness - 99.1) < 0.1
+assert abs(cat_maps[2, eye] - 0.78) < 0.01
 assert cat_maps[-1].max() > 0.99
-assert cat_maps[-1].argmax() != eye
+assert divmod(int(cat_maps[-1].argmax()), 14) == (4, 9), "between the other cat's eyes"
 assert 0.85 < plain < 0.95, "nine tenths by chance"
 assert pulls.norm(dim=1).argmax() == 2
 assert set(pulls.norm(dim=1).argsort()[:2].tolist()) == {1, 4}
