@@ -322,16 +322,15 @@ def caption(options: argparse.Namespace) -> int:
     from satlib.data import images
     from satlib.evaluation import plots
     from satlib.model import shipped
-    from satlib.model.captioner import CHUNK
 
     model = options.model or Path(shipped.PHOTOGRAPHS)
     captioner = _captioner(model, options)
     results: list[dict[str, Any]] = []
 
     def captioned() -> Iterator[Any]:
-        for start in range(0, len(options.photos), CHUNK):
+        for start in range(0, len(options.photos), captioner.encoder.at_once):
             photos = []
-            for path in options.photos[start : start + CHUNK]:
+            for path in options.photos[start : start + captioner.encoder.at_once]:
                 try:
                     photos.append((path, images.open_photo(path)))
                 except SatlibError as error:

@@ -1,8 +1,7 @@
 """A trained model in one file: from images to captions and attention maps.
 
-The file is safetensors; its header has the recipe, the vocabulary, and the encoder's name and hash of weights as JSON. A frozen
-encoder's weights are not stored but loaded from their usual source, and the hash verifies that the decoder was trained with
-them. Weights that training has changed, this captioner's or another's, are in the file.
+The file is safetensors; its header has the recipe, the vocabulary, and the encoder's name and hash of weights as JSON. Weights of an
+encoder that was never trained are not stored but loaded from their usual source, and the hash verifies that they are the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +27,6 @@ from satlib.model.familiarity import Familiarity
 from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import OF_MODEL, Recipe, from_dict
-
-CHUNK = 4  # photographs captioned at once
 
 
 class Header(Struct):
@@ -103,7 +100,7 @@ class Captioner(nn.Module):
 
     @property
     def holds_encoder(self) -> bool:
-        """Whether the model's file holds the encoder's weights, because training has changed them, this one's or another's."""
+        """Whether the model's file holds the encoder's weights, because this training or another's has changed them."""
         return self.recipe.encoder.train or self.encoder.name.startswith(OF_MODEL)
 
     @property
@@ -143,8 +140,8 @@ class Captioner(nn.Module):
             raise SatlibError("caption takes a list of photographs; put this one in brackets: caption([photo])")
         captions: list[Caption] = []
         with self.evaluating():
-            for start in range(0, len(photos), CHUNK):
-                chunk = (images.photo_of(photo) for photo in photos[start : start + CHUNK])
+            for start in range(0, len(photos), self.encoder.at_once):
+                chunk = map(images.photo_of, photos[start : start + self.encoder.at_once])
                 pixels = torch.stack([images.to_tensor(images.square(photo, self.view)) for photo in chunk])
                 a = self.encoder(pixels.to(self.device))
                 unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)

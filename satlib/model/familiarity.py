@@ -3,7 +3,7 @@
 A captioner describes everything in the words of its training set and cannot say "I do not know". The mean of a photograph's
 annotation vectors, scaled to length 1, is m. P are the principal directions of m over the training photographs (eigenvectors of
 the mean of m m^T). The distance of a photograph is the part of m outside their span, `1 - |P m|^2`, between 0 and 1. It is
-unlike the training set if its distance exceeds that of 99 % of the dev photographs, which were not trained on.
+unlike the training set if its distance exceeds that of 99 % of the dev photographs.
 """
 
 import torch

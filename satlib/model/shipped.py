@@ -1,7 +1,7 @@
 """The captioners and the evaluations that come with satlib.
 
-The captioners for drawn scenes are in satlib itself. Those for photographs, which are for non-commercial use only, are in the package
-satlib-models of the same repository (models/).
+Those for drawn scenes are in satlib itself; those for photographs, for non-commercial use only, in the package satlib-models of the
+same repository (models/).
 """
 
 import importlib.util

@@ -53,8 +53,8 @@ const on = {
 const PACE = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 160; // milliseconds from word to word
 /** What a model knows, by the data set that it was trained on. @type {Record<string, string>} */
 const ABOUT = {
-  scenes: "It was trained on 4,000 drawn scenes: two coloured shapes in front of grey and brown clutter. It knows circles, squares, triangles " +
-    "and stars, and nothing else; none of the scenes here was among the 4,000.",
+  scenes: "It was trained on 16,000 drawn scenes: two coloured shapes in front of grey and brown clutter. It knows circles, squares, triangles " +
+    "and stars, and nothing else; none of the scenes here was among them.",
   flickr8k: "It was trained on 6,000 photographs, mostly of people and dogs, and has words for little else. It describes whatever it is given " +
     "and cannot say that it does not know. For research and education only, not for commercial use.",
 };
