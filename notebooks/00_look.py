@@ -43,7 +43,7 @@ from satcourse.widgets.reading import annotate, read
 from satcourse.widgets.scrubber import Scrubber
 from satcourse.widgets.steering import look_again
 from satcourse.widgets.upload import show_caption, show_upload_button
-from satlib.data import images, scenes
+from satlib.data import counts, images, scenes
 from satlib.evaluation import overlay, plots
 from satlib.model import shipped
 from satlib.model.captioner import Captioner
@@ -144,26 +144,26 @@ drawings.answers_figure(scene.photo(), colours, "green", tints=tints)
 
 # %%
 photographer = Captioner.load(shipped.model())
-photographs = {path.stem: images.open_photo(path) for path in [*demo.people()[:1], *demo.photographs()]}
+photographs = {path.stem: images.open_photo(path) for path in demo.photographs()}
 Scrubber(photographer, photographs)
 
 # %% [markdown]
-# Not bad. At "man" the light is on his head, and at "camera" on the camera. The street is a lawn, but it is for that word that the
-# model looks at the ground. Now force "camera" to each of the 196 places, and the photograph gets its labels.
+# Every word is right. At "dog" the light is on the dog, at "frisbee" on the frisbee. Now force "frisbee" to each of the 196
+# places, and the photograph gets its labels.
 
 # %%
-a_man = annotate(photographer, photographs["camera"])
-man = read(photographer, a_man).words
-labels = everywhere(photographer, a_man, man, man.index("camera"))
-drawings.answers_figure(photographs["camera"], labels, "camera")
+a_dog = annotate(photographer, photographs["dog"])
+dog = read(photographer, a_dog).words
+labels = everywhere(photographer, a_dog, dog, dog.index("frisbee"))
+drawings.answers_figure(photographs["dog"], labels, "frisbee")
 
 # %% [markdown]
-# "City" on the town, "pole" on the tripod, "black" on the coat. And "blue" on the sky of a photograph that has no colours: it
-# has read of many skies. (Not all of it is wisdom. Most of the lawn is a "stick".)
+# "Frisbee" on the frisbee, "tree" on the tree, "black" on the dog, "green" on the lawn. (Not all of it is wisdom. Its hind feet
+# are a "frisbee", too.)
 #
 # ## Where it fails, and why it cannot know
 #
-# The list above has four more photographs, and none of them is from Flickr8k. How many of the four captions will be true?
+# The list above has seven more photographs, and none of them is from Flickr8k. How many of the seven captions will be true?
 
 # %%
 my_truth_guess = ...
@@ -172,27 +172,27 @@ my_truth_guess = ...
 described = dict(zip(photographs, photographer.caption(list(photographs.values()), beam=1), strict=True))
 for name, each in described.items():
     print(f"{name:16} {'unlike its training photographs' if each.unlike else '':32} {each.text}")
-reveal("true captions of the four, as we judge", my_truth_guess, 0)
+reveal("true captions of the seven, as we judge", my_truth_guess, 1)
 shown = [(overlay.scaled(photographs[name], 336), each.words, (), "") for name, each in described.items()]
 drawings.gallery_figure(shown[1:], columns=4)
 
 # %% [markdown]
-# We would accept none. The astronaut is a woman in an orange suit; the cat is no dog, and eats nothing; the rocket has become
-# a man, and the cup of coffee a child in a tunnel. All four sound like Flickr8k, because that is
-# where the words come from. And the model cannot know better: at each step its probabilities add up to 1 over those
-# words, so some word comes out on top, and "I do not know" is not among them.
+# One, if "playing a tennis ball" may pass. The train is a blue dog, the cows are a white one, the elephants a black one, and the
+# cats one on a bench. "Elephant" is among its words, but Flickr8k's training captions say it 12 times, and "dog" 6,159 times.
+# And the model cannot know better: at each step its probabilities add up to 1 over those words, so some word comes out on top, and
+# "I do not know" is not among them.
 #
 # Do the maps give it away?
 
 # %%
-plots.attention_figure(photographs["coffee"], described["coffee"].words, described["coffee"].alphas)
+plots.attention_figure(photographs["elephants"], described["elephants"].words, described["elephants"].alphas)
 
 # %% [markdown]
-# At "child", the model looks straight into the cup. A fluent sentence with a bright map can still be wrong.
+# At "dog", the model looks straight at the elephant. A fluent sentence with a bright map can still be wrong.
 #
 # But one can ask it another question: "have you seen anything like this before?" `satlib.model.familiarity` compares a
-# photograph's vectors with those of the training photographs. It warns about the cat, the coffee and the rocket. People are
-# familiar, so about the astronaut it is silent, and her caption is wrong too. Silence is no promise.
+# photograph's vectors with those of the training photographs. It warns about the cats, the telephone and the boat on wheels. Animals
+# on grass are familiar, so about the cows it is silent, and their caption is wrong too. Silence is no promise.
 #
 # ## Your own photograph
 #
@@ -319,9 +319,14 @@ assert caption.words[8] == "green", "each of them at word 9"
 assert green == 65, "65, most of them on the star and around it"
 assert sum(row.count("orange") for row in colours) > 80, "orange in most places"
 assert {word for row in colours for word in row} <= set(tints), "it names something all the same"
-assert described["camera"].text == " ".join(man) == "a man is standing on a street with a camera"
-assert {"city", "pole", "black", "blue"} <= {word for row in labels for word in row}
-assert {name for name, each in described.items() if each.unlike} == {"chelsea", "coffee", "rocket"}, "the rocket"
+assert described["dog"].text == " ".join(dog) == "a black dog jumps to catch a frisbee"
+assert [labels[3][7], labels[0][0], labels[5][6], labels[12][0]] == ["frisbee", "tree", "black", "green"]
+assert labels[10][4] == "frisbee", "Its hind feet"
+assert "elephant" in photographer.vocabulary
+written = counts.read()["train"].words
+assert (written["elephant"], written["dog"]) == (12, 6159), '12 times, and "dog" 6,159 times'
+assert all("dog" in described[name].words for name in ("train", "cows", "elephants", "cats")), "The train is a blue dog"
+assert {name for name, each in described.items() if each.unlike} == {"cats", "telephone", "lifeboat"}
 assert round(metrics["scenes-soft"]["exact match"]) == 98, "98 % of the captions of scenes are right in every word"
 assert round(metrics["scenes-none"]["exact match"]) == 41, "41 %"
 assert [round(metrics["scenes-none"][what]) for what in ("all details", "both objects")] == [76, 47], "76 %; 47 %"
