@@ -147,7 +147,7 @@ class TestEfficientNetLite:
         assert all(torch.equal(a, b) for a, b in states)
 
     def test_the_packaged_weights_classify_imagenet(self):
-        """The whole of it, classifier and preparation included: a cat is a cat, a telephone is one."""
+        """Classifier and preparation included: a cat is a cat, a telephone is one."""
         encoder = encoders.create("efficientnet-lite0")
         with torch.inference_mode():
             a = encoder(batch(photograph("cats"), photograph("telephone")))
