@@ -148,7 +148,7 @@ def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> to
         optimiser: torch.optim.Optimizer = torch.optim.Adam(groups, fused=True)  # one pass over the weights
     elif config.optimiser == "rmsprop":
         # Graves (2013), equations 38 to 45: the squared mean gradient is subtracted from the second moment, and momentum
-        # follows. (torch adds eps after the square root, Graves before.)
+        # follows.
         optimiser = torch.optim.RMSprop(groups, alpha=0.95, momentum=0.9, eps=1e-4, centered=True)
     else:
         named = dict(captioner.decoder.named_parameters())

@@ -95,7 +95,7 @@ class Trainer:
 
         reader: of annotation vectors or, for an encoder that trains, of pixels. start: a trained model whose weights a new run
         begins with. prepare: called with the fresh captioner, and with
-        the best one, to change a part without weights of its own. entities: boxes, for `objective.boxes`.
+        the best one, to change a part without weights of its own.
         save_seconds: age of the last checkpoint at which one is written within an epoch.
         """
         self.reader, self.folder, self.device, self.save_seconds = reader, folder, device, save_seconds
@@ -105,7 +105,8 @@ class Trainer:
         self.show = progress and self.ranks.first
         torch.manual_seed(recipe.training.seed)
         encoder = create(recipe.encoder.name, recipe.encoder.pretrained)
-        self.data = training_data(data, recipe, encoder.grid, entities)
+        words = starting.vocabulary(data, recipe.data, start)
+        self.data = training_data(data, recipe, words, encoder.grid, entities)
         self.steps = len(self.data.batches)  # of an epoch
         self.recipe = self.ranks.from_first(lambda: starting.with_scale(recipe, encoder, reader, self.data.train_ids))
         captioner = Captioner(self.recipe, self.data.vocabulary, encoder).to(device)

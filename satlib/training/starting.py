@@ -3,8 +3,8 @@
 The root mean square of VGG-19's values on Flickr8k is 6.4. Values that large saturate the gates of an untrained LSTM;
 `encoder.scale` brings them to about 1.
 
-A trained model's weights serve hard attention from soft, or your own captions from a model of others: words that both vocabularies
-have keep their weights, the others start fresh. The sizes of the decoder and the encoder are the model's.
+A trained model's weights serve hard attention from soft, or your own captions from a model of others: its words keep their weights,
+and new ones start fresh. The sizes of the decoder and the encoder are the model's.
 """
 
 import math
@@ -16,12 +16,14 @@ import msgspec
 import torch
 
 from satlib import recipe
+from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Reader
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.files.progress import say
 from satlib.model.captioner import Captioner, read_file
 from satlib.model.encoders import Encoder
-from satlib.recipe import OF_MODEL, Recipe
+from satlib.recipe import OF_MODEL, DataConfig, Recipe
 from satlib.training.checkpoint import RunState, trained_part
 
 _ANNOTATIONS = ("name", "view", "scale")  # what the annotation vectors are
@@ -49,6 +51,15 @@ def root_mean_square(encoder: Encoder, reader: Reader, image_ids: Sequence[str])
     return math.sqrt(squares / count)
 
 
+def vocabulary(data: CaptionSet, config: DataConfig, start: Path | None) -> Vocabulary:
+    """The words of the training captions, after all of the model that a run begins with if it knows most: else the language differs."""
+    own = data.vocabulary(config.vocabulary_size, config.min_count)
+    known = Vocabulary(read_file(start)[1].vocabulary) if start else own
+    if 2 * sum(word in known for word in own.words) <= len(own):
+        return own
+    return Vocabulary([*known.to_json(), *(word for word in own.to_json() if word not in known)])
+
+
 def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
     """A recipe with the encoder and decoder's sizes of the model that a run begins with, but for `changes` (`recipe.load`)."""
     header = read_file(start)[1]
@@ -73,7 +84,7 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
 
 def start_from(path: Path, state: RunState) -> None:
     """Begin with a trained model's weights; soft and hard attention have the same ones."""
-    encoder, vocabulary = state.captioner.encoder, state.captioner.vocabulary
+    encoder, words = state.captioner.encoder, state.captioner.vocabulary
     frozen = not state.captioner.recipe.encoder.train
     trained = Captioner.load(path, state.captioner.device, encoder if frozen else None)
     if frozen and trained.encoder.weights_hash != encoder.weights_hash:
@@ -83,9 +94,9 @@ def start_from(path: Path, state: RunState) -> None:
             trained_part(fresh).load_state_dict(_weights(trained, fresh))
         except RuntimeError as error:  # names or shapes
             raise SatlibError(f"{path} is of another kind or size than the recipe's model") from error
-    if trained.vocabulary != vocabulary:
-        known = sum(word in trained.vocabulary for word in vocabulary.words)
-        say(f"{known:,} words keep their weights of {path}; {len(vocabulary) - known:,} start fresh")
+    if trained.vocabulary != words:
+        known = sum(word in trained.vocabulary for word in words.words)
+        say(f"{known:,} words keep their weights of {path}; {len(words) - known:,} start fresh")
 
 
 def _weights(trained: Captioner, fresh: Captioner) -> dict[str, Any]:

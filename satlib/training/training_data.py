@@ -36,7 +36,7 @@ class TrainingData:
 
 
 def training_data(
-    data: CaptionSet, recipe: Recipe, grid: tuple[int, int] = (14, 14), entities: Entities | None = None
+    data: CaptionSet, recipe: Recipe, vocabulary: Vocabulary, grid: tuple[int, int], entities: Entities | None
 ) -> TrainingData:
     """Prepare a caption set for training; `grid` is the encoder's (h, w), `entities` has the boxes that supervise attention."""
     train, dev = data.split("train"), data.split("dev")
@@ -44,7 +44,6 @@ def training_data(
         raise SatlibError(
             f"{data.name} needs images in its train and its dev split; see: satlib data check {data.name}"
         )
-    vocabulary = data.vocabulary(recipe.data.vocabulary_size, recipe.data.min_count)
     config, longest, rewarded = recipe.training, recipe.data.max_length, recipe.objective.maximise == "reward"
     names = [example.image_id for example in train]
     used = [replace(example, references=example.references[: recipe.data.captions]) for example in train]
