@@ -19,7 +19,7 @@ from satlib.training import loop
 from satlib.training.features import extract
 
 FROZEN = (
-    "encoder.name=model:scenes-soft", "encoder.train=false", "encoder.pretrained=true", "encoder.scale=0",
+    "encoder.name=model:scenes-soft", "encoder.train=false", "encoder.pretrained=true", "encoder.scale=1.4",
     "data.captions=5", "decoder.attention_hidden=64", "training.warmup=10", "training.average=0.9",
     "training.epochs=4", "training.epoch_images=0",
 )  # fmt: skip

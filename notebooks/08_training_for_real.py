@@ -88,7 +88,7 @@ guess_peak = ...
 gpu = place.type == "cuda"
 drawn = scenes.load(train=4000 if gpu else 500, dev=50, test=100)
 mine = recipe.load("scenes-soft", [
-    "encoder.name=model:scenes-soft", "encoder.train=false", "encoder.pretrained=true", "encoder.scale=0",
+    "encoder.name=model:scenes-soft", "encoder.train=false", "encoder.pretrained=true", "encoder.scale=1.4",
     "data.captions=5", "decoder.attention_hidden=64", "training.learning_rate=4e-3", "training.warmup=10",
     "training.average=0.9", "training.epochs=4", "training.epoch_images=0",
 ])  # fmt: skip

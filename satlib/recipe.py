@@ -53,7 +53,7 @@ class EncoderConfig(_Section):
     pretrained: bool = True  # whether it starts from its trained weights
     train: bool = False  # whether it is trained with the decoder; otherwise satlib features computes its vectors once
     frozen_statistics: bool = False  # whether batch normalisation stays as it is in an encoder that trains
-    scale: Weight = 1.0  # the factor of annotation vectors; 0 measures it: 1 / root mean square of some images' vectors
+    scale: Annotated[float, Meta(gt=0)] = 1.0  # the factor of annotation vectors: 1 / their root mean square
     view: View = "whole"  # what it sees of a photograph: whole, squeezed to a square, or crop, its middle (the paper)
 
 

@@ -96,6 +96,11 @@ class TestStarting:
             train(own, tmp_path / "run", tmp_path / "other.safetensors")
 
 
+def test_another_language_has_its_own_words_alone():
+    german = datasets.CaptionSet("german", (datasets.Example("1", "train", ("ein roter kreis",)),))
+    assert starting.vocabulary(german, recipe.DataConfig(), MODEL).to_json() == ["ein", "kreis", "roter"]
+
+
 def test_another_data_set_is_evaluated(own, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["evaluate", "scenes-soft", "--data-set", str(own), "--split", "train", "--json", "--quiet"]) == 0

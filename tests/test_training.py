@@ -26,7 +26,7 @@ from satlib.recipe import TrainingConfig
 from satlib.training import checkpoint, loop, validation
 from satlib.training.checkpoint import CHECKPOINT, LOCK, locked, update_average
 from satlib.training.loop import LOG, MODEL, set_learning_rate
-from satlib.training.starting import root_mean_square, with_scale
+from satlib.training.starting import root_mean_square
 
 CURVES = plots.curves_figure
 FILES = {"recipe.toml", "vocabulary.json", LOG, "curves.png", MODEL, CHECKPOINT, LOCK}
@@ -321,18 +321,6 @@ class Scaled(tiny.Reader):
 def test_the_scale_of_annotation_vectors_by_hand():
     encoder, names = encoders.create("tiny"), [str(i) for i in range(100)]
     assert root_mean_square(encoder, Constant(), names) == pytest.approx(8 / 2**0.5)
-    assert with_scale(tiny.the_recipe("encoder.scale=0"), encoder, Constant(), names).encoder.scale == 0.18
-    chosen = tiny.the_recipe("encoder.scale=0.5")
-    assert with_scale(chosen, encoder, None, []) is chosen
-
-
-def test_a_run_measures_the_scale_and_goes_on_with_it(tmp_path):
-    for epochs in (1, 2):
-        captioner = tiny.train(tmp_path, "encoder.scale=0", f"training.epochs={epochs}")
-    sizes = tiny.Reader().read([one.image_id for one in tiny.data().split("train")])
-    assert captioner.recipe.encoder.scale == float(f"{1 / sizes.double().square().mean().sqrt().item():.2g}")
-    with pytest.raises(SatlibError, match="is measured when training begins"):
-        Captioner(tiny.the_recipe("encoder.scale=0"), Vocabulary(["a"]), encoders.create("tiny"))
 
 
 def test_the_scale_reaches_the_training_and_every_figure_of_dev(tmp_path):

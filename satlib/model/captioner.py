@@ -64,8 +64,6 @@ class Captioner(nn.Module):
 
     def __init__(self, recipe: Recipe, vocabulary: Vocabulary, encoder: Encoder) -> None:
         super().__init__()
-        if not recipe.encoder.scale:
-            raise SatlibError("encoder.scale = 0 is measured when training begins; give a number here")
         self.recipe = recipe
         self.vocabulary = vocabulary
         self.encoder = encoder

@@ -108,7 +108,7 @@ class Trainer:
         words = starting.vocabulary(data, recipe.data, start)
         self.data = training_data(data, recipe, words, encoder.grid, entities)
         self.steps = len(self.data.batches)  # of an epoch
-        self.recipe = self.ranks.from_first(lambda: starting.with_scale(recipe, encoder, reader, self.data.train_ids))
+        self.recipe = recipe
         captioner = Captioner(self.recipe, self.data.vocabulary, encoder).to(device)
         if prepare is not None:
             prepare(captioner)

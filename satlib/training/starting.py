@@ -1,4 +1,4 @@
-"""How a run begins: with the size of its annotation vectors measured, or with the weights of a trained model.
+"""How a run begins: what brings its annotation vectors to a size of 1, and how it takes over a trained model.
 
 The root mean square of VGG-19's values on Flickr8k is 6.4. Values that large saturate the gates of an untrained LSTM;
 `encoder.scale` brings them to about 1.
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 
 from satlib import recipe
@@ -30,14 +29,6 @@ _ANNOTATIONS = ("name", "view", "scale")  # what the annotation vectors are
 _SIZES = ("kind", "embedding", "hidden", "layers", "heads", "attention_hidden", "gate", "output_tanh")
 _OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word
 IMAGES = 64  # enough to measure a scale: the values of a single image already number tens of thousands
-
-
-def with_scale(chosen: Recipe, encoder: Encoder, reader: Reader, image_ids: Sequence[str]) -> Recipe:
-    """The recipe with `encoder.scale` measured if it is 0, to two digits, so that rounding does not change it."""
-    if chosen.encoder.scale:
-        return chosen
-    scale = float(f"{1 / root_mean_square(encoder, reader, image_ids):.2g}")
-    return msgspec.structs.replace(chosen, encoder=msgspec.structs.replace(chosen.encoder, scale=scale))
 
 
 @torch.inference_mode()
