@@ -148,7 +148,7 @@ photographs = {path.stem: images.open_photo(path) for path in demo.photographs()
 Scrubber(photographer, photographs)
 
 # %% [markdown]
-# Every word is right. At "dog" the light is on the dog, at "frisbee" on the frisbee. Now force "frisbee" to each of the 196
+# Right, unless you call the dog brown. At "dog" the light is on the dog, at "frisbee" on the frisbee. Now force "frisbee" to each of the 196
 # places, and the photograph gets its labels.
 
 # %%
@@ -191,8 +191,8 @@ plots.attention_figure(photographs["elephants"], described["elephants"].words, d
 # At "dog", the model looks straight at the elephant. A fluent sentence with a bright map can still be wrong.
 #
 # But one can ask it another question: "have you seen anything like this before?" `satlib.model.familiarity` compares a
-# photograph's vectors with those of the training photographs. It warns about the cats, the telephone and the boat on wheels. Animals
-# on grass are familiar, so about the cows it is silent, and their caption is wrong too. Silence is no promise.
+# photograph's vectors with those of the training photographs. It warns about the cats, the telephone and the boat on wheels. About
+# the train, the cows and the elephants it is silent, and their captions are wrong too. Silence is no promise.
 #
 # ## Your own photograph
 #

@@ -25,7 +25,7 @@ CHANGES = ("data.train_images=8000", "training.epochs=2", "decoder.attention_hid
 DEV, TEST = 100, 200  # scenes that select the epoch, and that are scored
 DRAWN = 3  # test scenes whose attention is drawn
 NAME = "demo"
-# Free photographs (docs/data.md), and what a person said of each. The last two show what no training photograph does.
+# Free photographs (docs/data.md), and what a person said of each. What the last two show is in no training caption.
 PHOTOGRAPHS = {
     "dog.jpg": "a dog leaping to catch a red frisbee",
     "tennis.jpg": "the man balances on one leg after serving a tennis ball",

@@ -108,4 +108,4 @@ def test_the_shipped_model_recognises_noise_and_most_drawings():
     drawings = [drawn.photo(example) for example in drawn.examples]
     unlike = [caption.unlike for caption in captioner.caption([*noise, *drawings], beam=1)]
     assert all(unlike[:2])
-    assert sum(unlike[2:]) >= 15
+    assert sum(unlike[2:]) >= 15  # 16

@@ -25,8 +25,8 @@ from satlib.model.captioner import Captioner, read_safetensors
 from satlib.recipe import TrainingConfig
 from satlib.training import checkpoint, loop, validation
 from satlib.training.checkpoint import CHECKPOINT, LOCK, locked, update_average
+from satlib.training.features import root_mean_square
 from satlib.training.loop import LOG, MODEL, set_learning_rate
-from satlib.training.starting import root_mean_square
 
 CURVES = plots.curves_figure
 FILES = {"recipe.toml", "vocabulary.json", LOG, "curves.png", MODEL, CHECKPOINT, LOCK}
@@ -319,8 +319,7 @@ class Scaled(tiny.Reader):
 
 
 def test_the_scale_of_annotation_vectors_by_hand():
-    encoder, names = encoders.create("tiny"), [str(i) for i in range(100)]
-    assert root_mean_square(encoder, Constant(), names) == pytest.approx(8 / 2**0.5)
+    assert root_mean_square(Constant(), [str(i) for i in range(100)]) == pytest.approx(8 / 2**0.5)
 
 
 def test_the_scale_reaches_the_training_and_every_figure_of_dev(tmp_path):

@@ -109,8 +109,8 @@ def features(options: argparse.Namespace) -> None:
     from satlib import recipe as recipes
     from satlib.data import datasets, features
     from satlib.model import device, encoders
-    from satlib.training import distributed, starting
-    from satlib.training.features import extract
+    from satlib.training import distributed
+    from satlib.training.features import extract, root_mean_square
 
     recipe = recipes.load(options.recipe, options.set)
     if recipe.encoder.train:
@@ -125,7 +125,7 @@ def features(options: argparse.Namespace) -> None:
             h, w = store.grid
             print(f"{folder}: {len(store):,} images, {h}x{w} places of {store.dim} dimensions")
             images = [example.image_id for example in captions.split("train") or captions.examples]
-            size = starting.root_mean_square(encoder, store, images)
+            size = root_mean_square(store, images)
             print(f"root mean square {size:.3g}: encoder.scale = {1 / size:.2g} brings it to about 1")
 
 

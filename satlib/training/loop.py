@@ -98,7 +98,8 @@ class Trainer:
         the best one, to change a part without weights of its own.
         save_seconds: age of the last checkpoint at which one is written within an epoch.
         """
-        self.reader, self.folder, self.device, self.save_seconds = reader, folder, device, save_seconds
+        self.recipe, self.reader, self.folder = recipe, reader, folder
+        self.device, self.save_seconds = device, save_seconds
         self.saved = time.monotonic()
         self.stopping = self.between_epochs = False
         self.ranks = distributed.current()
@@ -108,8 +109,7 @@ class Trainer:
         words = starting.vocabulary(data, recipe.data, start)
         self.data = training_data(data, recipe, words, encoder.grid, entities)
         self.steps = len(self.data.batches)  # of an epoch
-        self.recipe = recipe
-        captioner = Captioner(self.recipe, self.data.vocabulary, encoder).to(device)
+        captioner = Captioner(recipe, words, encoder).to(device)
         if prepare is not None:
             prepare(captioner)
         if device.type == "cuda":

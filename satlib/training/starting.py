@@ -1,13 +1,9 @@
-"""How a run begins: what brings its annotation vectors to a size of 1, and how it takes over a trained model.
+"""How a run begins with a trained model.
 
-The root mean square of VGG-19's values on Flickr8k is 6.4. Values that large saturate the gates of an untrained LSTM;
-`encoder.scale` brings them to about 1.
-
-A trained model's weights serve hard attention from soft, or your own captions from a model of others: its words keep their weights,
-and new ones start fresh. The sizes of the decoder and the encoder are the model's.
+Its weights serve hard attention from soft, or your own captions from a model of others: its words keep their weights, and new ones start
+fresh. The sizes of the decoder and the encoder are the model's.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,34 +12,20 @@ import torch
 
 from satlib import recipe
 from satlib.data.caption_set import CaptionSet
-from satlib.data.features import Reader
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.files.progress import say
 from satlib.model.captioner import Captioner, read_file
-from satlib.model.encoders import Encoder
 from satlib.recipe import OF_MODEL, DataConfig, Recipe
 from satlib.training.checkpoint import RunState, trained_part
 
 _ANNOTATIONS = ("name", "view", "scale")  # what the annotation vectors are
 _SIZES = ("kind", "embedding", "hidden", "layers", "heads", "attention_hidden", "gate", "output_tanh")
 _OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word
-IMAGES = 64  # enough to measure a scale: the values of a single image already number tens of thousands
-
-
-@torch.inference_mode()
-def root_mean_square(encoder: Encoder, reader: Reader, image_ids: Sequence[str]) -> float:
-    """The root mean square of the annotation vectors' values, of the first `IMAGES` images."""
-    squares, count = 0.0, 0
-    for start in range(0, len(image_ids[:IMAGES]), 8):
-        batch = reader.read(image_ids[start : start + 8])
-        a = encoder(batch.to(encoder.mean.device)) if batch.dim() == 4 else batch
-        squares, count = squares + a.double().square().sum().item(), count + a.numel()
-    return math.sqrt(squares / count)
 
 
 def vocabulary(data: CaptionSet, config: DataConfig, start: Path | None) -> Vocabulary:
-    """The words of the training captions, after all of the model that a run begins with if it knows most: else the language differs."""
+    """The words of the model that a run begins with, then the captions' new ones; these alone if it knows less than half of theirs."""
     own = data.vocabulary(config.vocabulary_size, config.min_count)
     known = Vocabulary(read_file(start)[1].vocabulary) if start else own
     if 2 * sum(word in known for word in own.words) <= len(own):
@@ -75,7 +57,7 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
 
 def start_from(path: Path, state: RunState) -> None:
     """Begin with a trained model's weights; soft and hard attention have the same ones."""
-    encoder, words = state.captioner.encoder, state.captioner.vocabulary
+    encoder, ours = state.captioner.encoder, state.captioner.vocabulary
     frozen = not state.captioner.recipe.encoder.train
     trained = Captioner.load(path, state.captioner.device, encoder if frozen else None)
     if frozen and trained.encoder.weights_hash != encoder.weights_hash:
@@ -85,9 +67,9 @@ def start_from(path: Path, state: RunState) -> None:
             trained_part(fresh).load_state_dict(_weights(trained, fresh))
         except RuntimeError as error:  # names or shapes
             raise SatlibError(f"{path} is of another kind or size than the recipe's model") from error
-    if trained.vocabulary != words:
-        known = sum(word in trained.vocabulary for word in words.words)
-        say(f"{known:,} words keep their weights of {path}; {len(words) - known:,} start fresh")
+    if trained.vocabulary != ours:
+        known = sum(word in trained.vocabulary for word in ours.words)
+        say(f"{known:,} words keep their weights of {path}; {len(ours) - known:,} start fresh")
 
 
 def _weights(trained: Captioner, fresh: Captioner) -> dict[str, Any]:
