@@ -28,6 +28,7 @@ SAVE_SECONDS = 600.0  # a checkpoint is written within an epoch when the last on
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
 Weight = Annotated[float, Meta(ge=0)]
+Factor = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
 
@@ -53,7 +54,7 @@ class EncoderConfig(_Section):
     pretrained: bool = True  # whether it starts from its trained weights
     train: bool = False  # whether it is trained with the decoder; otherwise satlib features computes its vectors once
     frozen_statistics: bool = False  # whether batch normalisation stays as it is in an encoder that trains
-    scale: Annotated[float, Meta(gt=0)] = 1.0  # the factor of annotation vectors: 1 / their root mean square
+    scale: Factor = 1.0  # the factor of annotation vectors; 1 / their root mean square brings them to about 1
     view: View = "whole"  # what it sees of a photograph: whole, squeezed to a square, or crop, its middle (the paper)
 
 
@@ -100,7 +101,7 @@ class RewardConfig(_Section):
     cider: Weight = 1.0  # the weight of CIDEr-D, which is 0 to 10
     bleu1: Weight = 0.0  # the weight of sentence BLEU-1, which is 0 to 1
     bleu4: Weight = 0.0  # the weight of sentence BLEU-4, which is 0 to 1
-    temperature: Annotated[float, Meta(gt=0)] = 0.5  # the softmax temperature at which captions are sampled
+    temperature: Factor = 0.5  # the softmax temperature at which captions are sampled
 
 
 class TrainingConfig(_Section):
