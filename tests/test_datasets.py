@@ -8,6 +8,7 @@ import refusals
 from PIL import Image
 
 from satlib.data import folder
+from satlib.data.caption_set import CaptionSet, Example, joined
 from satlib.data.check import check
 from satlib.data.datasets import data_root, load
 
@@ -171,6 +172,11 @@ def test_several_sets_are_one(tmp_path):
     assert [(e.image_id, e.split) for e in both.examples] == [("a.png", "train"), ("b.png", "dev"), ("d.png", "train")]
     assert [both.photo(e).getpixel((0, 0)) for e in both.split("train")] == [(255, 0, 0), (0, 0, 255)]
     refused("one+three", tmp_path, "one and three", "b.png")
+    drawn = [
+        CaptionSet(c, (Example(c + ".png", "train", (c,)),), lambda _, c=c: Image.new("RGB", (1, 1), c))
+        for c in ("red", "blue")
+    ]
+    assert [joined(drawn).photo(e).getpixel((0, 0)) for e in joined(drawn).examples] == [(255, 0, 0), (0, 0, 255)]
 
 
 def test_kaggles_flickr8k_has_the_official_splits(tmp_path):
