@@ -237,28 +237,26 @@ def beam(rounds: int, device: torch.device, batch: int = 32) -> Iterator[dict[st
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the parts; print each row, and write all of them to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="of step, encoders, beam; by default all")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="step, encoders, beam (default: all)")
     parser.add_argument("--dims", default="512,2048", metavar="D,...")
     parser.add_argument("--batches", default="64", metavar="B,...")
-    parser.add_argument("--places", type=int, default=196, metavar="L")
     parser.add_argument("--contestants", default="baseline,satlib", metavar="NAME,...", help="also compiled")
     parser.add_argument("--precisions", default="float32", metavar="NAME,...", help="float32, bf16")
-    parser.add_argument("--encoders", default="vgg19,efficientnet-lite0", metavar="NAME,...")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
+    parser.add_argument("--device", default="auto", help="cpu, cuda or mps")
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
     options = parser.parse_args(arguments)
     parts, device = options.parts or ["step", "encoders", "beam"], devices.choose(options.device)
     contestants, precisions = options.contestants.split(","), options.precisions.split(",")
     if not {*parts} <= {"step", "encoders", "beam"} or not {*contestants} <= {*CONTESTANTS}:
-        parser.error(f"the parts are step, encoders and beam; the contestants are {', '.join(CONTESTANTS)}")
-    sizes = [Sizes(int(D), int(B), options.places) for D in options.dims.split(",") for B in options.batches.split(",")]
+        parser.error(f"the parts: step, encoders, beam; the contestants: {', '.join(CONTESTANTS)}")
+    sizes = [Sizes(int(D), int(B)) for D in options.dims.split(",") for B in options.batches.split(",")]
     rows: list[dict[str, Any]] = []
     measured = {
         "step": itertools.chain.from_iterable(
             step(size, contestants, options.rounds, device, precisions) for size in sizes
         ),
-        "encoders": extraction(options.encoders.split(","), options.rounds, device),
+        "encoders": extraction(("vgg19", "efficientnet-lite0"), options.rounds, device),
         "beam": beam(options.rounds, device),
     }
     for row in itertools.chain.from_iterable(measured[part] for part in parts):
