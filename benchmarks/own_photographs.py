@@ -1,4 +1,4 @@
-"""What one's own photographs do: `python benchmarks/own_photographs.py MODEL OLD OWN`, an hour on one core."""
+"""What one's own photographs do: `python benchmarks/own_photographs.py MODEL OLD OWN`, an hour."""
 
 import sys
 import tempfile
@@ -27,7 +27,7 @@ def main(model: str, *names: str) -> None:
     torch.set_num_threads(1)
     sets = old, own = [datasets.load(name).shortened(700) for name in names]
     both, work, rows = caption_set.joined(sets), Path(tempfile.mkdtemp()), []
-    encoder, chosen = encoders.create(f"model:{model}"), starting.fitted(recipe.load("own-folder"), Path(model))
+    encoder, chosen = encoders.create(f"model:{model}"), starting.fitted(recipe.load("own-folder-further"), Path(model))
     vectors = extract(both, encoder, features.folder(work, both, encoder.name))
     for size, kept in RUNS:
         data = replace(both, examples=old.split("train")[:kept] + own.shortened(size).examples)

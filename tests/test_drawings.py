@@ -45,12 +45,13 @@ def test_a_gallery_is_whole_and_marks_wrong_words():
 
 @pytest.mark.parametrize(("size", "view"), [((320, 240), "crop"), ((240, 320), "whole")])
 def test_each_place_has_its_answer_where_it_lies(size, view):
-    answers = [["blue", "red", "purple"], ["red", "striped", "antidisestablishmentarianism"]]
+    words = [["blue", "red", "purple"], ["red", "striped", "antidisestablishmentarianism"]]
+    answers = [[(word, len(word) / 30) for word in row] for row in words]
     figure = drawings.answers_figure(photo(*size), answers, "red", view)
     check(figure)
     left, top, right, bottom = (448 / max(size) * edge for edge in seen_box(size, view))
     for text, (row, column) in zip(figure.axes[0].texts, itertools.product(range(2), range(3)), strict=True):
-        assert text.get_text() == answers[row][column]
+        assert (text.get_text(), text.get_alpha()) == answers[row][column]
         x, y = text.get_position()
         assert x == pytest.approx(left + (column + 0.5) * (right - left) / 3)
         assert 448 * size[1] / max(size) - y == pytest.approx(top + (row + 0.5) * (bottom - top) / 2)

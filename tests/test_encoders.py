@@ -13,9 +13,12 @@ from torch.nn import functional
 from torchvision.models import alexnet
 
 from satcourse import demo
+from satlib import recipe
 from satlib.data import images
+from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.model import encoders
+from satlib.model.captioner import Captioner
 
 # As in the table at the top of the module: h, w, D.
 TABLE = {
@@ -190,12 +193,18 @@ def test_statistics_are_frozen_on_several_gpus_too():
         ("vgg", "unknown encoder 'vgg'; choose from vgg19, alexnet, "),
         ("vgg19@0", "unknown encoder 'vgg19@0'"),
         ("small", "encoder.pretrained = false and encoder.train = true"),
-        ("model:flickr8k-lite0-soft", "was not trained; name it: encoder.name=efficientnet-lite0"),
     ],
 )
 def test_names_that_give_no_encoder(name, message):
     with pytest.raises(SatlibError, match=re.escape(message)):
         encoders.create(name)
+
+
+def test_an_encoder_that_a_model_did_not_train_is_named(tmp_path):
+    frozen = Captioner(recipe.load("flickr8k-lite0-soft"), Vocabulary(["a"]), encoders.create("efficientnet-lite0"))
+    frozen.save(tmp_path / "model.safetensors")
+    with pytest.raises(SatlibError, match="was not trained; name it: "):
+        encoders.create(f"model:{tmp_path}")
 
 
 def test_without_a_network(tmp_path, monkeypatch):

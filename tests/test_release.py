@@ -53,8 +53,7 @@ def licence(path):
 
 def test_each_file_has_its_licence():
     for path in (ROOT / "models/satlib_models").glob("*.safetensors"):
-        apache = " AND Apache-2.0" * path.name.endswith("-boxes.safetensors")  # its encoder began with Apache's weights
-        assert licence(path.relative_to(ROOT).as_posix()) == NON_COMMERCIAL + apache
+        assert licence(path.relative_to(ROOT).as_posix()) == f"{NON_COMMERCIAL} AND Apache-2.0"
     photographs = {licence(path.relative_to(ROOT).as_posix()) for path in (ROOT / "notebooks/photographs").iterdir()}
     assert photographs == {"CC-BY-2.0", "CC-BY-SA-2.0", "LicenseRef-No-Known-Copyright"}
     assert licence("satlib/models/scenes-soft.safetensors") == licence("README.md") == "MIT"

@@ -1,7 +1,6 @@
 """The captioners that come with satlib: each opens, is what its recipe says, and describes what it was made for."""
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -22,10 +21,9 @@ def models():
 def test_a_model_opens_and_was_made_by_the_recipe_of_its_name_as_it_is_now(models):
     for name, model in models.items():
         now = recipe.load(name)
-        # How its numbers were computed, and an option that is younger than some models.
+        # But for how its numbers were computed, which a recipe for any machine leaves open.
         training = replace(now.training, precision=model.recipe.training.precision)
-        decoding = replace(now.decoding, no_repeat=model.recipe.decoding.no_repeat)
-        assert model.recipe == replace(now, training=training, decoding=decoding), name
+        assert model.recipe == replace(now, training=training), name
 
 
 @pytest.mark.parametrize("name", ["scenes-soft", "scenes-hard"])
@@ -39,9 +37,16 @@ def test_a_model_for_scenes_gets_most_of_them_right(models, name):
 
 
 def test_the_model_for_photographs_names_what_it_knows(models):
-    dog, tennis = models[shipped.PHOTOGRAPHS].caption(demo.photographs()[:2])
-    assert "dog" in dog.words
-    assert "tennis" in tennis.words
+    known = {path.stem: path for path in demo.photographs()}
+    for name, thing in {
+        "dog": "dog",
+        "tennis": "tennis",
+        "train": "train",
+        "cows": "cows",
+        "elephants": "elephant",
+    }.items():
+        [caption] = models[shipped.PHOTOGRAPHS].caption([known[name]])
+        assert thing in caption.words, caption.text
 
 
 def test_a_model_that_does_not_come_with_satlib_is_named_with_those_that_do():
@@ -53,6 +58,5 @@ def test_without_their_package_the_models_for_photographs_are_named_with_the_com
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "satlib_models" else find(name))
     assert shipped.models() == ["scenes-hard", "scenes-soft"]
-    for call in (shipped.model, lambda: shipped.model(Path("flickr8k-lite0-soft"))):
-        with pytest.raises(SatlibError, match=r"is not installed; .*non-commercial.*pip install \./models"):
-            call()
+    with pytest.raises(SatlibError, match=r"is not installed; .*non-commercial.*pip install \./models"):
+        shipped.model()

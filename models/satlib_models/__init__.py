@@ -1,1 +1,1 @@
-"""Captioners for photographs, trained on Flickr8k: for non-commercial research and education only (README.md)."""
+"""The captioner for photographs, trained on Flickr8k and COCO: for non-commercial research and education only (README.md)."""

