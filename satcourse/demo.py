@@ -90,8 +90,7 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     for path in paths:
         picture = out / f"photo-{path.stem}.png"
         caption = describe(captioner, images.open_photo(path), picture)
-        warning = " (unlike its training photographs: expect mistakes)" if caption.unlike else ""
-        print(f"   {picture}: {caption.text}{warning}\n      ({PHOTOGRAPHS[path.name]})")
+        print(f"   {picture}: {caption.text} ({caption.confidence:.0%} sure)\n      ({PHOTOGRAPHS[path.name]})")
 
     say(f"Done. {out}/ has a picture for each caption: in colour where the model looked at each word, grey elsewhere.")
     print(f"   {folder}/ has the training run, with curves.png and evaluation-test.json. Next, try:")

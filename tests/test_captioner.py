@@ -12,7 +12,7 @@ from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.files.weights import read_safetensors
 from satlib.model import encoders
-from satlib.model.captioner import Captioner
+from satlib.model.captioner import Caption, Captioner
 
 WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"])
 PHOTOS = [tiny.draw(example) for example in tiny.data().examples[:5]]
@@ -123,6 +123,10 @@ class TestCaption:
             assert ((caption.betas >= 0) & (caption.betas <= 1)).all()
             assert caption.log_probability < 0
             assert caption.text.split() == caption.words
+
+    def test_the_confidence_is_the_geometric_mean_with_the_end_mark(self):
+        maps = torch.ones(3, 1, 1)
+        assert Caption(["a", "dog"], math.log(0.5 * 0.2 * 0.08), maps, maps[:, 0, 0]).confidence == pytest.approx(0.2)
 
     @pytest.mark.parametrize("beam", [1, 3])
     def test_a_batch_says_what_each_alone_says(self, captioner, beam):

@@ -124,7 +124,7 @@ def test_caption_gives_json_and_a_picture_for_each_photograph(run, folder, tmp_p
     results = json.loads(output.out)
     assert [result["image"] for result in results] == [str(photos[0]), str(photos[2])]
     assert results[0].keys() == {"image", "picture", "animation", "captions"}
-    assert results[0]["captions"][0].keys() == {"model", "caption", "words", "log_probability", "unlike"}
+    assert results[0]["captions"][0].keys() == {"model", "caption", "words", "log_probability", "confidence"}
     (caption,) = Captioner.load(run[1]).caption([photos[2]])
     assert results[1]["captions"][0]["words"] == caption.words
     assert (tmp_path / "3.png").read_bytes() != (tmp_path / "3-2.png").read_bytes()

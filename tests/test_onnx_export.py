@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from PIL import Image
 
 from satlib import cli
 from satlib.data import images, scenes
 from satlib.data.text import END, UNKNOWN
-from satlib.model import familiarity
 from satlib.model.captioner import Captioner
 from satlib.page import export
 
@@ -34,7 +32,7 @@ class Exported:
             assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == file["sha256"]
 
     def encode(self, photo):
-        """a, keys, h, c, distance."""
+        """a, keys, h, c."""
         square = images.square(photo, self.manifest["image"]["view"])
         return self.encoder.run(None, {"pixels": images.to_tensor(square).unsqueeze(0).float().numpy()})
 
@@ -46,7 +44,7 @@ class Exported:
 
     def greedy(self, photo):
         """The ids of the words and their maps."""
-        a, keys, h, c, _ = self.encode(photo)
+        a, keys, h, c = self.encode(photo)
         words, alphas, longest = [-1], [], self.manifest["decoding"]["max_length"]
         while words[-1] != END:
             log_p, alpha, _, h, c = self.step(a, keys, h, c, words[-1:])
@@ -60,12 +58,9 @@ class Exported:
 
 @pytest.fixture(scope="module", params=["scenes-soft", "hard", "none"])
 def model(request):
-    """A shipped model, which gets a training set of three images to know, and tiny ones with the other kinds of decoder."""
+    """A shipped model, and tiny ones with the other kinds of decoder."""
     if request.param == "scenes-soft":
-        model = Captioner.load(request.param)
-        means = torch.randn(4, model.encoder.dim)
-        model.familiarity = familiarity.learn(means[:3], means[3:])
-        return model
+        return Captioner.load(request.param)
     changes = ["decoder.output_tanh=true", "decoding.no_repeat=true"] if request.param == "none" else ()
     return tiny.decided(request.param, changes=changes)
 
@@ -100,7 +95,7 @@ def test_captions_and_maps_are_those_of_pytorch(model, folders, exported):
 
 
 def test_rows_do_not_touch_each_other(exported):
-    a, keys, h, _, _ = exported.encode(PHOTOS[0])
+    a, keys, h, _ = exported.encode(PHOTOS[0])
     generator = np.random.default_rng(5)
     h, c = (np.tanh(generator.normal(size=(5, h.shape[1]))).astype(np.float32) for _ in "hc")
     words, light = [-1, 0, 5, 7, 9], np.zeros((5, a.shape[1]), np.float32)
@@ -116,7 +111,7 @@ def test_rows_do_not_touch_each_other(exported):
 
 def test_light_by_hand(model, exported):
     """The context vector under given light is the weighted mean of the annotation vectors: computed here from the equations."""
-    a, keys, h, c, _ = exported.encode(PHOTOS[1])
+    a, keys, h, c = exported.encode(PHOTOS[1])
     light = np.zeros((1, a.shape[1]), np.float32)
     light[0, [1, 3]] = 1.0, 3.0
     output = exported.step(a, keys, h, c, [-1], light)
@@ -133,17 +128,6 @@ def test_light_by_hand(model, exported):
         log_p = torch.log_softmax(decoder.logits(embedded, h, beta * z), 1)
     for values, right in zip(output, (log_p, torch.from_numpy(light) / 4, beta[:, 0], h, c), strict=True):
         np.testing.assert_allclose(values, right, atol=1e-4)
-
-
-def test_a_model_that_knows_its_training_set_gives_the_distance(model, exported):
-    noise = Image.fromarray(np.random.default_rng(1).integers(0, 256, (300, 200, 3), np.uint8))
-    expected, threshold = -1, None
-    if model.familiarity:
-        batch = images.to_tensor(images.square(noise, model.view)).unsqueeze(0)
-        expected = model.familiarity.distances(model.encoder(batch)).item()
-        threshold = model.familiarity.threshold
-    assert exported.encode(noise)[4] == pytest.approx(expected, abs=1e-4)
-    assert exported.manifest["unlike above"] == threshold
 
 
 def test_the_command_replaces_an_earlier_export_and_nothing_else(tmp_path, capsys, monkeypatch):

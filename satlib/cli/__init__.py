@@ -144,9 +144,8 @@ def train(options: argparse.Namespace) -> None:
     """Train a captioner by a recipe; the same command resumes after a stop."""
     from satlib import recipe as recipes
     from satlib.data.entities import Entities
-    from satlib.data.features import FeatureStore
-    from satlib.model import device, familiarity
-    from satlib.training import distributed, features, loop, starting, validation
+    from satlib.model import device
+    from satlib.training import distributed, loop, starting, validation
 
     prepare = _own_attention(options)
     recipe = recipes.load(options.recipe, options.set)
@@ -156,16 +155,12 @@ def train(options: argparse.Namespace) -> None:
     captions = _captions(recipe, options)
     with distributed.launched(device.choose(options.device)) as place:
         reader = _reader(recipe, captions, ("train", "dev"), options)
-        captioner = loop.train(
+        loop.train(
             recipe, captions, reader, run, place, start=options.start, prepare=prepare, save_seconds=options.checkpoint_every,
             entities=options.entities and Entities(options.entities),
         )  # fmt: skip
         if not distributed.current().first:
             return
-    if captioner.familiarity is None and isinstance(reader, FeatureStore):
-        means = (features.mean_vectors(captioner, reader, captions, split) for split in ("train", "dev"))
-        captioner.familiarity = familiarity.learn(*means)
-        captioner.save(run / loop.MODEL)
     print(f"the model of the best epoch is {run / loop.MODEL}; next: satlib evaluate {run}")
     for line in validation.remarks(run / loop.LOG, recipe.training.select):
         print(line)
@@ -354,13 +349,12 @@ def caption(options: argparse.Namespace) -> int:
             "caption": caption.text,
             "words": caption.words,
             "log_probability": round(caption.log_probability, 4),
-            "unlike": caption.unlike,
+            "confidence": round(caption.confidence, 4),
         }
         results.append({"image": str(path), **files, "captions": [described]})
         if not options.json:
             drawn = "".join(f"; {file}" for file in files.values() if file)
-            remark = " (unlike the images this model was trained on: expect mistakes)" if caption.unlike else ""
-            print(f"{path}: {caption.text}{remark}  (log p {caption.log_probability:.1f}{drawn})", flush=True)
+            print(f"{path}: {caption.text}  (confidence {caption.confidence:.0%}{drawn})", flush=True)
     if options.json and results:
         _print_json(results)
     return 2 if not results else int(len(results) < len(options.photos))

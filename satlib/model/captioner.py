@@ -4,9 +4,10 @@ The file is safetensors; its header has the recipe, the vocabulary, and the enco
 encoder that was never trained are not stored but loaded from their usual source, and the hash verifies that they are the same.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,6 @@ from satlib.model import encoders, search, shipped
 from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
 from satlib.model.encoders import Encoder, EncoderHeader
-from satlib.model.familiarity import Familiarity
 from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import OF_MODEL, Recipe, from_dict
@@ -37,26 +37,26 @@ class Header(Struct):
     vocabulary: list[str]
     encoder: EncoderHeader
     own_attention: str | None = field(name="own attention", default=None)
-    familiarity: Familiarity | None = None
 
 
 @dataclass(frozen=True)
 class Caption:
-    """A `Hypothesis` in words, with the maps alphas (C, h, w) on the encoder's grid.
-
-    unlike: whether the image is unlike the training images (`familiarity`); None if the model cannot tell.
-    """
+    """A `Hypothesis` in words, with the maps alphas (C, h, w) on the encoder's grid."""
 
     words: list[str]
     log_probability: float
     alphas: Tensor
     betas: Tensor
-    unlike: bool | None = None
 
     @property
     def text(self) -> str:
         """The caption as one line, with spaces as its script uses them."""
         return written(self.words)
+
+    @property
+    def confidence(self) -> float:
+        """The geometric mean of the probabilities of the words and the end mark, 0 to 1."""
+        return math.exp(self.log_probability / (len(self.words) + 1))
 
 
 class Captioner(nn.Module):
@@ -68,7 +68,6 @@ class Captioner(nn.Module):
         self.vocabulary = vocabulary
         self.encoder = encoder
         self.own_attention: str | None = None  # FILE:FUNCTION of a user-defined attention
-        self.familiarity: Familiarity | None = None
         kind = TransformerDecoder if recipe.decoder.kind == "transformer" else Decoder
         self.decoder = kind(recipe.decoder, encoder.dim, len(vocabulary))
         if isinstance(self.decoder.attention, HardAttention):
@@ -141,10 +140,7 @@ class Captioner(nn.Module):
             for start in range(0, len(photos), self.encoder.at_once):
                 chunk = map(images.photo_of, photos[start : start + self.encoder.at_once])
                 pixels = torch.stack([images.to_tensor(images.square(photo, self.view)) for photo in chunk])
-                a = self.encoder(pixels.to(self.device))
-                unlike = self.familiarity.unlike(a) if self.familiarity else [None] * len(a)
-                for (best, *_), unfamiliar in zip(self.hypotheses(a, beam), unlike, strict=True):
-                    captions.append(replace(self.read(best), unlike=unfamiliar))
+                captions += [self.read(best) for best, *_ in self.hypotheses(pixels, beam)]
         return captions
 
     @torch.inference_mode()
@@ -180,7 +176,6 @@ class Captioner(nn.Module):
             vocabulary=self.vocabulary.to_json(),
             encoder=EncoderHeader(self.encoder.architecture, None if self.holds_encoder else self.encoder.weights_hash),
             own_attention=self.own_attention,
-            familiarity=self.familiarity,
         )
         write_safetensors(path, stored, header)
 
@@ -203,7 +198,6 @@ class Captioner(nn.Module):
             )
         captioner = cls(recipe, Vocabulary(header.vocabulary), encoder)
         captioner.own_attention = header.own_attention
-        captioner.familiarity = header.familiarity
         if frozen:
             weights |= encoder.state_dict(prefix="encoder.")
         captioner.load_state_dict(weights)

@@ -1,13 +1,13 @@
 """A captioner as two ONNX graphs, for programs without PyTorch: a browser, a phone, a server in another language.
 
-    encoder.onnx      pixels (1, 3, 224, 224) -> a (1, L, D), keys (1, L, W), h_0, c_0 (1, n), distance (1,)
+    encoder.onnx      pixels (1, 3, 224, 224) -> a (1, L, D), keys (1, L, W), h_0, c_0 (1, n)
     step.onnx         a, keys, h_{t-1}, c_{t-1} (B, n), words (B,), light (B, L)
                       -> log_p (B, K), alpha (B, L), beta (B,), h_t, c_t (B, n)
     vocabulary.json   the K words in the order of their ids, the end mark and the unknown word included
     manifest.json     sizes, special words, decoding, and the SHA-256 of the other files
 
 Pixels are RGB, 0 to 255, of `images.square`. B hypotheses of one image share its a and keys. `words` are the ids of the words
-before, -1 at first. A row of `light` that is not all zero replaces alpha. `distance` is that of `familiarity`, or -1.
+before, -1 at first. A row of `light` that is not all zero replaces alpha.
 """
 
 import contextlib
@@ -49,15 +49,12 @@ class _Encoder(nn.Module):
         self.captioner = captioner
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        """Pixels (1, 3, 224, 224) -> a, keys, h_0, c_0, distance."""
+        """Pixels (1, 3, 224, 224) -> a, keys, h_0, c_0."""
         captioner = self.captioner
-        vectors = captioner.encoder(pixels)
-        a = captioner.annotations(vectors)
+        a = captioner.annotations(pixels)
         state = captioner.decoder.initial_state(a)
         assert isinstance(state, State)
-        known = captioner.familiarity
-        distance = a.new_full((a.shape[0],), -1.0) if known is None else known.distances(vectors)
-        return a, captioner.decoder.project(a).keys, state.h, state.c, distance
+        return a, captioner.decoder.project(a).keys, state.h, state.c
 
 
 class _Step(nn.Module):
@@ -118,7 +115,6 @@ def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[st
             (new / file).write_bytes(_stored(graph, storage).SerializeToString())
         write_json(new / WORDS, list(captioner.vocabulary.words))
         contents = {name: (new / name).read_bytes() for name in (ENCODER, STEP, WORDS)}
-        known = captioner.familiarity
         repeatable = (~content_words(captioner.vocabulary)).nonzero().flatten().tolist()
         manifest = {
             "format": FORMAT,
@@ -132,7 +128,6 @@ def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[st
             "words": {"end": END, "unknown": UNKNOWN, "before the first": -1},
             "decoding": recipe.to_dict()["decoding"],
             "repeatable": repeatable if recipe.decoding.no_repeat else None,
-            "unlike above": None if known is None else known.threshold,
         }
         write_json(new / MANIFEST, manifest)
     return manifest
@@ -159,8 +154,8 @@ def _graphs(captioner: Captioner) -> Iterator[tuple[str, "ModelProto"]]:
     encoder, step = _Encoder(captioner).eval(), _Step(captioner.decoder).eval()
     pixels = torch.zeros(1, 3, images.SIZE, images.SIZE)
     with torch.no_grad():
-        a, keys, h, c, _ = encoder(pixels)
-    yield ENCODER, _traced(encoder, {"pixels": pixels}, ("a", "keys", "h", "c", "distance"), ())
+        a, keys, h, c = encoder(pixels)
+    yield ENCODER, _traced(encoder, {"pixels": pixels}, ("a", "keys", "h", "c"), ())
     words, light = torch.tensor([-1, END]), torch.zeros(2, a.shape[1])
     rows = {"h": h.repeat(2, 1), "c": c.repeat(2, 1), "words": words, "light": light}
     outputs = ("log_p", "alpha", "beta", "h_next", "c_next")

@@ -27,7 +27,6 @@ from satlib.data.features import (
     stamp,
 )
 from satlib.files.progress import progress_bar
-from satlib.model.captioner import Captioner
 from satlib.model.encoders import Encoder
 from satlib.training import distributed
 from satlib.training.checkpoint import locked
@@ -48,15 +47,6 @@ def root_mean_square(reader: Reader, image_ids: Sequence[str]) -> float:
     VGG-19's on Flickr8k is 6.4. Values that large saturate the gates of an untrained LSTM; `encoder.scale` brings them to about 1.
     """
     return reader.read(image_ids[:IMAGES]).double().square().mean().sqrt().item()
-
-
-@torch.inference_mode()
-def mean_vectors(captioner: Captioner, reader: Reader, data: CaptionSet, split: str) -> Tensor:
-    """The mean annotation vector of each image of a split: (N, D), float32."""
-    names = [example.image_id for example in data.split(split)]
-    chunks = [names[start : start + 64] for start in range(0, len(names), 64)]
-    batches = (batch.to(captioner.device) for batch in read_ahead(reader.read, chunks))
-    return torch.cat([captioner.annotations(batch).float().mean(1).cpu() for batch in batches])
 
 
 def open_store(root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example]) -> FeatureStore:

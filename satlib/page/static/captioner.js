@@ -14,10 +14,9 @@ const BARRED = -Infinity;
  *   words: {end: number, unknown: number},
  *   decoding: {beam: number, length_normalisation: number, max_length: number},
  *   repeatable?: number[] | null,
- *   "unlike above": number | null,
  * }} Manifest
  *
- * @typedef {{a: ort.Tensor, keys: ort.Tensor, h: Float32Array, c: Float32Array, distance: number}} Seen one encoded picture
+ * @typedef {{a: ort.Tensor, keys: ort.Tensor, h: Float32Array, c: Float32Array}} Seen one encoded picture
  *
  * @typedef {object} Step what the model said and where it looked for it
  * @property {number} word its id
@@ -101,7 +100,7 @@ export class Captioner {
     const { side } = this.manifest.image;
     const out = await this.encoder.run({ pixels: new ort.Tensor("float32", pixels, [1, 3, side, side]) });
     const numbers = (/** @type {string} */ name) => /** @type {Float32Array} */ (out[name].data);
-    return { a: out.a, keys: out.keys, h: numbers("h"), c: numbers("c"), distance: numbers("distance")[0] };
+    return { a: out.a, keys: out.keys, h: numbers("h"), c: numbers("c") };
   }
 
   /**

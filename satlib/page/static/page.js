@@ -245,15 +245,12 @@ async function say(words = [], light = null, remark = "") {
   status(`${remark}Looking …`);
   /** @type {Step[]} */
   const queue = [];
-  let unlike = "";
   const asked = order("say", { model: model.name, wish }, (message) => {
     if (message.step) queue.push(message.step);
     if (message.part) {
       const scale = /** @type {ImageData} */ (shown.picture).width / shown.size[0];
       const part = Object.entries(message.part).map(([side, value]) => [side, Math.round(scale * value)]);
       shown.part = /** @type {any} */ (Object.fromEntries(part));
-      const above = loaded.manifest["unlike above"];
-      if (above !== null && message.distance > above) unlike = "Unlike the pictures that this model was trained on: expect mistakes.";
     }
   });
   shown.caption = asked.id;
@@ -273,7 +270,7 @@ async function say(words = [], light = null, remark = "") {
   await asked.answer;
   if (shown.caption !== asked.id) return;
   shown.saying = false;
-  status(`${remark}${unlike || "Choose a word to see where the model looked for it. Then tap the picture: the model looks there."}`);
+  status(`${remark}Choose a word to see where the model looked for it. Then tap the picture: the model looks there.`);
   draw();
 }
 

@@ -236,7 +236,7 @@ const deeds = {
       tell({ encoded: performance.now() - began });
     }
     const { width, height } = /** @type {ImageBitmap} */ (picture);
-    tell({ distance: seen.distance, part: partSeen(width, height, view) });
+    tell({ part: partSeen(width, height, view) });
     for await (const step of captioner.say(seen, wish)) {
       if (latest !== id) return { stopped: true };
       tell({ step });
