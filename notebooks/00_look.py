@@ -167,7 +167,7 @@ Scrubber(photographer, {"elephants": photographs["elephants"], **photographs})
 # "An elephant", please, but the light at that word is on the elephant, and at "beach" on the wet sand around it. Now force "beach" to
 # each of the 196 places, and the photograph gets its labels.
 
-# %%
+# %% tags=["docs:labels"]
 a_savanna = annotate(photographer, photographs["elephants"])
 savanna = read(photographer, a_savanna).words
 labels = everywhere(photographer, a_savanna, savanna, savanna.index("beach"))
