@@ -174,8 +174,7 @@ labels = everywhere(photographer, a_savanna, savanna, savanna.index("beach"))
 drawings.answers_figure(photographs["elephants"], labels, "beach")
 
 # %% [markdown]
-# "Elephant" on the elephant, "beach" at the water, "sandy", "field", "grassy" where the grass is. Nobody ever told it which part of a
-# photograph is sand. (Not all of it is wisdom. The sky is "grassy" too, but faintly, with 14 % or so.)
+# "Elephant" on the elephant, "beach" at the water, "sandy", "field", "grassy" where the grass is. (Not all of it is wisdom. The sky is "grassy" too, but faintly, with 14 % or so.)
 #
 # ## Where it fails, and what gives it away
 #
