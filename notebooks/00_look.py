@@ -36,7 +36,7 @@ import json
 import torch
 
 from satcourse import demo
-from satcourse.exercises import reveal
+from satcourse.exercises import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.widgets import drawings
 from satcourse.widgets.reading import annotate, read
@@ -59,11 +59,7 @@ use_page_style()
 # to it. **Drag the slider under the sentence** (or use the arrow keys), and the picture keeps its colours where the model looks as
 # it chooses the word. We call the bright part *the light*.
 #
-# The film above has shown it to you. Without going back: at which of the 13 words does the light first lie on the star? Put a
-# number in place of the dots; Shift+Enter runs a cell.
-
-# %%
-my_word_guess = ...
+# At which of the 13 words does the light first lie on the star?
 
 # %%
 scene = scenes.scene("test-000000")
@@ -77,7 +73,6 @@ star = torch.as_tensor(scene.masks[1]).flatten()  # of the star's pixels
 on_star = [bool(star[light.argmax()]) for light in overlay.upsample(caption.alphas).flatten(1)]
 print(f"{a.shape[0]} places, {a.shape[1]} numbers for each. In capitals: the star is brightest.")
 print(*[w.upper() if on else w for w, on in zip(caption.words, on_star)])
-reveal("the first of them is word", my_word_guess, 1 + on_star.index(True))
 
 # %% [markdown]
 # At word 7, the second "big", and in one jump. At "to its right" it leaves the star for the bare background above it: those words
@@ -88,23 +83,31 @@ reveal("the first of them is word", my_word_guess, 1 + on_star.index(True))
 # Does the light matter, or is it only decoration? Test it. Go back to the slider, choose word 9, "green", and **click on the
 # triangle**. (By keyboard: Tab, then the space bar.) All attention for that word is now where you put it. The words
 # before it stay, and the model writes the rest by itself. How many of the 13 words will change?
+#
+# The next cell but one knows, and is **sealed**: it shows nothing before you have put your guess in place of the dots (Shift+Enter runs
+# a cell). A guess is a range of which you are 80 % sure; `skip` is no shame. Your ranges are kept, and the last notebook looks how many
+# of them held the truth.
 
 # %%
-my_change_guess = ...
+my_change_guess = ...  # (low, high), or skip
 
 # %%
+seal(my_change_guess)
 light = torch.zeros(9, len(a))  # a row for each of the first nine words; zeros leave the word alone
 light[8, caption.alphas[caption.words.index("triangle")].argmax()] = 1  # word 9 looks at the triangle alone
 forced = read(captioner, a, given=light)
 print("by itself:", *caption.words)
 print("forced:   ", *forced.words)
 changed = sum(one != other for one, other in zip(caption.words, forced.words, strict=True))
-reveal("words that changed", my_change_guess, changed)
+reveal("words that changed", changed)
+
+# %% [markdown] tags=["answer"]
+# One. Green became purple, and the sentence now describes a big dotted purple star that is nowhere in the picture. So the light is
+# no decoration.
 
 # %% [markdown]
-# One. Green became purple, and the sentence now describes a big dotted purple star that is nowhere in the picture. So the light is
-# no decoration. (You know this as *steering* or *activation patching*: change what one part of a network passes on, leave
-# everything else alone, and see what it says.)
+# To change what one part of a network passes on, leave everything else alone, and see what comes out: that is an **intervention**, and the
+# course's favourite tool.
 #
 # ### Every place at once
 #
@@ -112,9 +115,10 @@ reveal("words that changed", my_change_guess, changed)
 # still say "green"?
 
 # %%
-my_green_guess = ...
+my_green_guess = ...  # (low, high), or skip
 
 # %%
+seal(my_green_guess)
 tints = {"green": "#5cc85c", "red": "#f07070", "purple": "#c39bd3", "yellow": "#f2c80f", "orange": "#ffa64d"}
 
 
@@ -128,11 +132,14 @@ def everywhere(captioner, a, words, index):
 
 colours = everywhere(captioner, a, caption.words, 8)
 green = sum(word == "green" for row in colours for word, _ in row)
-reveal("places at which it says green", my_green_guess, green)
+reveal("places at which it says green", green)
 drawings.answers_figure(scene.photo(), colours, "green", tints=tints)
 
+# %% [markdown] tags=["answer"]
+# 65, most of them on the star and around it.
+
 # %% [markdown]
-# 65, most of them on the star and around it. A label is only the likeliest of its 62 words, though, so how strongly it is drawn is its
+# A label is only the likeliest of its 62 words, though, so how strongly it is drawn is its
 # probability. What would it say if it looked at *nothing*? Give it a 197th place, whose vector is zeros, and put the light there.
 
 # %%
@@ -182,20 +189,24 @@ drawings.answers_figure(photographs["elephants"], labels, "beach")
 # probability of its words (the geometric mean, for a sentence is a product).
 
 # %%
-my_truth_guess = ...
+my_truth_guess = ...  # (low, high), or skip
 
 # %%
+seal(my_truth_guess)
 described = dict(zip(photographs, photographer.caption(list(photographs.values()), beam=1), strict=True))
 sure = {name: each.confidence for name, each in described.items()}
 for name, each in described.items():
     print(f"{name:12} {sure[name]:4.0%}  {each.text}")
-reveal("true captions of the seven, as we judge", my_truth_guess, 2)
+reveal("true captions of the seven, as we judge", 2)
 shown = [(overlay.scaled(photographs[name], 336), each.words, (), "") for name, each in described.items()]
 drawings.gallery_figure([each for each, name in zip(shown, described) if name != "elephants"], columns=4)
 
-# %% [markdown]
+# %% [markdown] tags=["answer"]
 # Two, if a dark brown dog may be black: the dog and the train. The tennis player holds a racket and no ball. The cats and the cow are
-# dogs, and nobody sits on a chair beside the telephone. At each step the model's probabilities add up to 1 over its words, so some word
+# dogs, and nobody sits on a chair beside the telephone.
+
+# %% [markdown]
+# At each step the model's probabilities add up to 1 over its words, so some word
 # comes out on top, and "I do not know" is not among them.
 #
 # Do the maps give it away?
@@ -255,9 +266,10 @@ print("place 1:", red_and_star[0].tolist(), red_star[0].tolist())
 # What percentage without, and what do you think goes wrong?
 
 # %%
-my_mean_guess = ...
+my_mean_guess = ...  # (low, high), or skip
 
 # %%
+seal(my_mean_guess)
 evaluations = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in shipped.evaluations()}
 metrics = {name: each["metrics"] for name, each in evaluations.items()}
 
@@ -280,13 +292,14 @@ scores = [("scenes", name) for name in ("all details", "both objects", "exact ma
 for name, metric in [*scores, ("flickr8k", "BLEU-4"), ("flickr8k-lite0", "BLEU-4")]:
     soft, none = (metrics[f"{name}-{kind}"][metric] for kind in ("soft", "none"))
     print(f"{name:15} {metric:14} with attention {soft:5.1f}   with the mean {none:5.1f}")
-reveal("captions of scenes right with the mean, in percent", my_mean_guess, metrics["scenes-none"]["exact match"])
+reveal("captions of scenes right with the mean, in percent", metrics["scenes-none"]["exact match"])
 
-# %% [markdown]
+# %% [markdown] tags=["answer"]
 # 41 %. Our two pictures promised details on the wrong things, and so it is: 76 % of these captions have every size, colour, pattern
 # and shape that is in the picture, but only 47 % give them to the right objects ("both objects"). With attention, 98 % do. The mean
 # mostly knows what is there, and loses what belongs together.
-#
+
+# %% [markdown]
 # On photographs it hardly matters. There, attention is worth 1.2 points of BLEU-4 (notebook 07 says what those are) with the
 # paper's encoder, VGG-19; with EfficientNet-Lite0, 0.1, which is too little to be sure of.
 #

@@ -1,8 +1,12 @@
 """One source, three editions (tools/editions.py): what is in which."""
 
+import json
 import re
+from pathlib import Path
 
-from tools_path import editions, exercises
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from tools_path import editions, notebooks
 
 SOURCE = '''\
 # %% [markdown]
@@ -75,12 +79,47 @@ def test_each_edition_has_its_parts_and_no_others(tmp_path):
 
 
 def test_a_prediction_is_asked_before_its_answer_can_be_seen():
-    """The guess is a cell of its own above the one that reveals the truth."""
-    for source in exercises.sources():
-        cells = [cell.source for cell in editions.cells(source, editions.READ)]
-        asked, told = (
-            {name: place for place, text in enumerate(cells) for name in re.findall(pattern, text, re.M)}
-            for pattern in (r"^(\w*guess\w*) = ", r'\breveal\(f?"[^"]*", (\w+), ')
-        )
-        assert asked.keys() == told.keys()
-        assert all(asked[name] < told[name] for name in asked)
+    """The guess is a cell of its own, the sealed cell comes next, and what tells the answer is folded."""
+    for source in notebooks.sources():
+        code = [cell.source for cell in editions.cells(source, editions.READ) if cell.cell_type == "code"]
+        asked = [
+            (place, name) for place, text in enumerate(code) for name in re.findall(r"^(\w*guess\w*) = ", text, re.M)
+        ]
+        assert len(asked) <= 4, source
+        assert all(code[place + 1].startswith(f"seal({name})") for place, name in asked), source
+        assert all("reveal(" in code[place + 1] for place, name in asked)
+        assert sum("seal(" in text for text in code) == len(asked)
+
+
+def test_a_sealed_cell_shows_nothing_until_somebody_guesses(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shell = InteractiveShell.instance()
+    cell = """
+seal(guess)
+print("a hint")
+truth = 65
+reveal("places", truth)
+display("a picture")
+truth"""
+    shown = {}
+    try:
+        shell.run_cell("from satcourse.exercises import reveal, seal, skip")
+        for guess in ("...", "skip", "(20, 40)", "(60, 70)", "40", "(40, 20)"):
+            with capture_output() as captured:
+                shell.run_cell(f"guess = {guess}")
+                shell.run_cell(cell)
+            shown[guess] = captured.stdout + str([each.data for each in captured.outputs])
+        assert shell.user_ns["truth"] == 65
+    finally:
+        InteractiveShell.clear_instance()
+    assert shown["..."].startswith("Sealed")
+    assert not re.search("hint|65|picture|ranges", shown["..."])
+    assert "a hint\nplaces: 65\n" in shown["skip"]
+    assert "a picture" in shown["skip"]
+    assert "places: 65 (outside your range, 20 to 40)" in shown["(20, 40)"]
+    assert "places: 65 (inside your range, 60 to 70)" in shown["(60, 70)"]
+    assert "places: 65 (you guessed 40)" in shown["40"]
+    assert "begins with its lower end" in shown["(40, 20)"]
+    assert json.loads(Path("guesses.json").read_text(encoding="utf-8")) == {"places": [20, 40, 65]}, (
+        "the first range counts"
+    )

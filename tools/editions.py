@@ -3,7 +3,8 @@
 A code cell with the tag `task:4.1` holds a task of satcourse.exercises. What stands in it between `# BEGIN SOLUTION` and
 `# END SOLUTION` is a blank in the workbook, or what the `# STUB` lines after it say; markdown cells with the tags "hint" and
 "pseudocode" may follow. A section whose heading has the tag "workbook" is in the workbook alone. A cell with the tag "claims", the
-folded assertions that check the numbers of the prose, is in the notebook to read alone.
+folded assertions that check the numbers of the prose, is in the notebook to read alone. Markdown with the tag "answer", which tells what
+a sealed cell shows, is folded everywhere.
 """
 
 import re
@@ -21,6 +22,7 @@ from satcourse.exercises.task import KINDS, Task
 
 READ, WORK, SOLVED = "notebooks", "exercises", "solutions"  # an edition is named by its folder
 FOLDS = {"hint", "pseudocode"}
+FOLDED = "<details><summary>{}</summary>\n\n{}\n\n</details>"
 SOLUTION = re.compile(
     r"^( *)# BEGIN SOLUTION\n(.*?)^ *# END SOLUTION\n?((?: *# STUB [^\n]*\n?)*)", re.MULTILINE | re.DOTALL
 )
@@ -91,8 +93,7 @@ def _to_write(cells: list[NotebookNode], edition: str) -> Iterator[NotebookNode]
             ((_tags(each) & FOLDS).pop(), each.source) for each in takewhile(lambda each: _tags(each) & FOLDS, later)
         ]
         folds.append(("solution", f"```python\n{solved(cell.source)}\n```"))
-        folded = "<details><summary>{}</summary>\n\n{}\n\n</details>"
-        yield new_markdown_cell("\n".join(folded.format(name.capitalize(), text.strip()) for name, text in folds))
+        yield new_markdown_cell("\n".join(FOLDED.format(name.capitalize(), text.strip()) for name, text in folds))
         # Called, that is: a parameter or a variable of the same name needs nothing.
         if any(each.cell_type == "code" and re.search(rf"(?<!def )\b{exercise.name}\(", each.source) for each in later):
             comment = "  # yours, once it has passed its check; satlib's own until then"
@@ -122,7 +123,9 @@ def solved(code: str) -> str:
 
 
 def parted(cell: NotebookNode) -> list[NotebookNode]:
-    """A markdown cell parted before each heading, so that a link to a heading is a link to a cell."""
+    """A markdown cell parted before each heading, so that a link to a heading is a link to a cell; an answer folded."""
+    if "answer" in _tags(cell):
+        cell.source = FOLDED.format("The answer", cell.source)
     if cell.cell_type != "markdown":
         return [cell]
     parts: list[list[str]] = [[]]

@@ -85,11 +85,6 @@ def check(id: str, answer: Callable[..., Any]) -> None:
         print(f"{GREEN}{id} is right: {exercise.says}.{PLAIN}")
 
 
-def reveal(what: str, guess: Any, truth: float) -> None:
-    """Print a number, and beside it what was guessed before the cell was run (`...`: nothing)."""
-    print(f"{what}: {truth:.3g}" + ("" if guess is ... else f" (you guessed {guess})"))
-
-
 def progress(number: int) -> None:
     """Print which exercises of a notebook are done in this session, which are not, and which to try next."""
     tasks = chapter(number)

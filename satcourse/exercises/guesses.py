@@ -1,0 +1,83 @@
+"""Sealed guesses: a cell that begins with `seal` shows nothing until its reader has guessed, or typed `skip`."""
+
+import os
+from collections.abc import Sequence
+from numbers import Number
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+from IPython import get_ipython
+from IPython.utils.capture import capture_output
+from torch import Tensor
+
+from satcourse.widgets import still
+from satlib.files.atomic import write_json
+from satlib.files.reading import read_json
+
+KEPT = Path("guesses.json")  # beside the notebook: what was asked, the ends of the first range, and the truth
+SURE = 0.8  # how sure a reader is of a range
+skip = "skip"
+_guess: Any = skip  # of the cell that runs
+
+
+def seal(guess: Any) -> None:
+    """Hide what the rest of this cell prints and draws, unless its reader has guessed: a range (low, high), a number, or `skip`.
+
+    Everything is computed, so that later cells run. A notebook executed to be stored is sealed nowhere.
+    """
+    global _guess
+    _guess = guess
+    if isinstance(guess, Sequence) and guess != skip:
+        low, high = guess
+        if low > high:
+            raise ValueError(f"a range begins with its lower end: ({high}, {low}), not ({low}, {high})")
+    elif guess is not ... and guess != skip and not isinstance(guess, Number):
+        raise ValueError("a guess is a range, such as (20, 40), a number, or skip")
+    shell = get_ipython()
+    if guess is not ... or shell is None or still.ENVIRONMENT in os.environ:
+        return
+    hidden = capture_output()
+    hidden.__enter__()
+
+    def end(result: Any) -> None:
+        shell.events.unregister("post_run_cell", end)
+        hidden.__exit__(None, None, None)
+        print(
+            "Sealed. Put a range that you are 80 % sure of, or skip, in place of the dots; run that cell and this one."
+        )
+
+    shell.events.register("post_run_cell", end)
+
+
+def reveal(what: str, truth: float) -> None:
+    """Print a number beside the guess of this cell; a range is kept for notebook 10, the first of each question."""
+    text = f"{what}: {float(truth):.3g}"
+    if isinstance(_guess, Number):
+        text += f" (you guessed {_guess:g})"
+    elif isinstance(_guess, Sequence) and _guess != skip:
+        low, high = _guess
+        text += f" ({'inside' if low <= truth <= high else 'outside'} your range, {low:g} to {high:g})"
+        write_json(KEPT, {what: [low, high, float(truth)], **kept()})
+    print(text)
+
+
+def kept() -> dict[str, list[float]]:
+    """The ranges and truths of this folder's notebooks, by what was asked."""
+    return read_json(KEPT, dict[str, list[float]], "guesses", "delete it") if KEPT.exists() else {}
+
+
+def calibration(sure: Tensor, right: Tensor) -> None:
+    """Draw how often a captioner's words (N,) were right against how sure it was, and where its reader stands beside it."""
+    _, axes = plt.subplots(figsize=(4, 3.6))
+    tenth = (10 * sure).long().clamp(max=9)
+    means = [(sure[tenth == n].mean(), right[tenth == n].float().mean()) for n in tenth.unique()]
+    axes.plot([0, 1], [0, 1], color="#b0b4be", linewidth=1)
+    axes.plot(*zip(*means, strict=True), marker="o", label="the captioner's words")
+    held = [low <= truth <= high for low, high, truth in kept().values()]
+    if held:
+        p, n = (sum(held) + 1) / (len(held) + 2), len(held) + 2  # Laplace's estimate: an error bar for one range, too
+        axes.errorbar(SURE, sum(held) / len(held), (p * (1 - p) / n) ** 0.5, marker="*", markersize=14, label="you")
+    axes.set(xlabel="how sure", ylabel="share that was right", aspect="equal")
+    axes.legend(frameon=False)
+    print(f"{sum(held)} of your {len(held)} ranges held the truth" if held else "no range of yours is kept here")
