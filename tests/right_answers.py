@@ -79,13 +79,29 @@ RIGHT["2.3"] += [lambda layers: reduce(lambda side, layer: (side - 1) * layer[1]
 RIGHT["2.5"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
 RIGHT["2.6"] += [lambda: 9, lambda: 9.2]
 RIGHT["2.7"] += [lambda network, photos, size: torch.cat([ex02.extract(network, photo[None], 1) for photo in photos])]
-RIGHT["3.1"] += [lambda caption: re.findall(r"\w+(?:[-']\w+)*", caption.lower())]
+RIGHT["3.1"] += [lambda caption: re.findall(r"[^\W_]+(?:[-'][^\W_]+)*", caption.lower())]
 
 
 @right("3.2")
 def sorted_once(captions, size):
     counts = Counter(word for caption in captions for word in tokenise(caption))
     return sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
+
+
+@right("3.3")
+def byte_pairs_by_lists(counts, number):
+    def join(pieces, pair):
+        for i in range(len(pieces) - 1):
+            if (pieces[i], pieces[i + 1]) == pair:
+                return [*pieces[:i], "".join(pair), *join(pieces[i + 2 :], pair)]
+        return pieces
+
+    words, merges = [([*word], times) for word, times in counts.items()], []
+    while len(merges) < number:
+        found = [pair for pieces, times in words for pair in itertools.pairwise(pieces) for _ in range(times)]
+        merges.append(sorted(Counter(found).items(), key=lambda item: (-item[1], item[0]))[0][0])
+        words = [(join(pieces, merges[-1]), times) for pieces, times in words]
+    return merges
 
 
 @right("3.4")
@@ -139,7 +155,7 @@ def emptied_after_the_step(model, a, h, answers):
     return losses
 
 
-RIGHT["3.3"] += [lambda caption, known: [known.index(word) + 2 if word in known else 1 for word in caption] + [0]]
+RIGHT["3.7"] += [lambda: ("A café's T-shirt, 'blue'; one",)]
 RIGHT["3.5"] += [lambda losses, lengths: torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()]
 RIGHT["4.2"] += [lambda e: (e - e.logsumexp(1, keepdim=True)).exp()]
 RIGHT["4.3"] += [lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1))]

@@ -2,14 +2,17 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from satcourse.exercises.task import Answer, exercise, generator, numbers
+from satcourse.exercises.calls import Failed
+from satcourse.exercises.task import Answer, exercise, generator, gradients, numbers
 from satlib.data.batches import Pair, SameLengthBatches
 from satlib.data.text import Vocabulary, tokenise
 
@@ -18,7 +21,7 @@ CAPTIONS = (
     "A brown dog runs after a ball!",
     "Two dogs, one ball.",
     "The ball is red, red, red",
-    "a cat and a dog",
+    "a cat and a dog's t-shirt",
 )
 
 
@@ -31,11 +34,12 @@ def words(caption: str) -> list[str]:
 words.says = "capital letters, accents, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption"
 words.cases = lambda: [
     *(("A dog runs.",), ("Two dogs,one BALL!",), ("the dog's t-shirt (red)",), ("2 dogs - one 'big'",)),
-    *(("a merry-go-round at a café",), ("",)),
+    *(("a merry-go-round at a café",), ('one_two; "three": four?',), ("",)),
 ]
 words.mistakes = {
     'capital letters are kept: "Dog" and "dog" would be two words': lambda caption: re.findall(r"[\w'-]+", caption),
     'punctuation is kept at the words: "runs." and "runs" would be two words': lambda caption: caption.lower().split(),
+    r"an underscore is kept, which \w takes for a letter": lambda text: re.findall(r"\w+(?:[-']\w+)*", text.lower()),
     'apostrophes and hyphens end a word: "t-shirt" is one word': lambda caption: re.findall(r"\w+", caption.lower()),
 }
 
@@ -52,29 +56,44 @@ def vocabulary(captions: Sequence[str], size: int) -> list[str]:
 
 
 vocabulary.says = "three vocabularies, equally frequent words among them"
-vocabulary.cases = lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (list(CAPTIONS[::-1]), 7)]
+vocabulary.cases = lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (["Zebras, cats!", "two zebras; two cats"], 4)]
 vocabulary.mistakes = {
     "of a vocabulary of K, K - 2 words are left: two are special": lambda *x: vocabulary(x[0], x[1] + 2),
     "equally frequent words stand in the order of their captions: sort them": _unsorted,
+    "ties are cut by the order of the captions: sort before you keep the first": lambda captions, size: [
+        word for word in vocabulary(captions, 10**6) if word in _unsorted(captions, size)
+    ],
 }
 
 
-@exercise("3.3", "Words become numbers", difficulty=1, minutes=4, equation="section 3.1")
-def encode(caption: list[str], known: list[str]) -> list[int]:
-    """satlib's ids of words, with the end mark: 0 the end, 1 unknown, then the known ones."""
-    return [*Vocabulary(known).encode(" ".join(caption)), 0]
+@exercise("3.3", "Pieces of words", difficulty=3, minutes=20, equation="Sennrich et al., 2016")
+def byte_pairs(counts: dict[str, int], number: int, *, said: bool = True, again: bool = True) -> list[tuple[str, str]]:
+    """The pairs that are joined, in order: words and how often each is said -> the most frequent neighbours, by the alphabet."""
+    words = {" ".join(word): times if said else 1 for word, times in counts.items()}
+    merges: list[tuple[str, str]] = []
+    for _ in range(number):
+        pairs: Counter[tuple[str, str]] = Counter()
+        for text, times in words.items():
+            pieces = text.split()
+            for pair in pairwise(pieces):
+                pairs[pair] += times * (again or pair not in merges)
+        one, two = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        merges.append((one, two))
+        if again:
+            at = re.compile(rf"(?<!\S){re.escape(one)} {re.escape(two)}(?!\S)")
+            words = {at.sub(one + two, text): times for text, times in words.items()}
+    return merges
 
 
-encode.says = "known and unknown words, words that come twice, an empty caption, and the end mark"
-encode.cases = lambda: [
-    (["a", "dog", "runs"], ["a", "dog", "ball", "runs"]),
-    (["a", "zebra", "runs"], ["dog", "a", "runs"]),
-    ([], ["a"]),
-    (["a", "dog", "and", "a", "dog"], ["dog", "a"]),
+byte_pairs.says = "the pairs of three texts, in order, pairs of joined pieces and ties among them"
+byte_pairs.cases = lambda: [
+    ({"low": 5, "lower": 2, "newest": 6, "widest": 3}, 6),
+    ({"banana": 1, "bandana": 1, "ban": 4}, 4),
+    ({"aaaa": 1, "aab": 3}, 2),
 ]
-encode.mistakes = {
-    "the end mark is missing: the model could never learn to stop": lambda *x: encode(*x)[:-1],
-    "unknown words are dropped: each becomes a 1": lambda *x: [i for i in encode(*x) if i != 1],
+byte_pairs.mistakes = {
+    "each word counts once: a pair counts as often as its word is said": partial(byte_pairs, said=False),
+    "only letters are joined: count again after each pair is joined": partial(byte_pairs, again=False),
 }
 
 
@@ -125,13 +144,26 @@ def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
     return sum(row[:length].sum() for row, length in zip(losses, lengths.tolist(), strict=True)) / lengths.sum()
 
 
-word_loss.says = "captions of 5, 4, 3, 2 and 1 words"
+def _look_at_loss(answer: Answer, losses: Tensor, lengths: Tensor) -> Any:
+    """The mean and its gradient: without one nothing could be trained."""
+    leaf = losses.clone().requires_grad_()
+    loss = answer(leaf, lengths)
+    found = gradients(loss, {"losses": leaf})
+    return {"the mean": loss, **found} if isinstance(found, dict) else loss
+
+
+word_loss.says = "captions of 5, 4, 3, 2 and 1 words, with words whose loss is 0, and the gradient"
 word_loss.cases = lambda: [
     (numbers(3, 5).abs(), torch.tensor([5, 2, 1])),
-    (numbers(2, 4, seed=1).abs(), torch.tensor([3, 4])),
+    (numbers(2, 4, seed=1).clamp(min=0), torch.tensor([3, 4])),
 ]
+word_loss.observe = _look_at_loss
 word_loss.mistakes = {
     "padding is counted: words that nobody said have a loss here": lambda losses, lengths: losses.mean(),
+    "one word too many: a caption of n words has places 0 to n - 1": lambda losses, n: word_loss(losses, n + 1),
+    "a word whose loss is 0 is a word, too: count words by the lengths": lambda losses, n: (
+        (kept := losses * (torch.arange(losses.shape[1]) < n[:, None])).sum() / (kept > 0).sum()
+    ),
     "divided by the number of places: divide by that of words": lambda *x: word_loss(*x) * x[1].sum() / x[0].numel(),
 }
 
@@ -158,3 +190,42 @@ inputs_and_targets.mistakes = {
     "not shifted: each word goes in when it is asked for itself": lambda captions, E: (E[captions], captions),
     "the end mark is no target, and never learned": lambda *x: tuple(each[:, :-1] for each in inputs_and_targets(*x)),
 }
+
+
+# Tokenisers that are wrong in one way each: "one that ..."
+IMPOSTORS: dict[str, Callable[[str], list[str]]] = {
+    "takes off full stops and commas alone": lambda text: text.lower().replace(".", "").replace(",", "").split(),
+    "ends a word at hyphens and apostrophes": lambda text: re.findall(r"[^\W_]+", text.lower()),
+    "keeps them at the ends, too": lambda text: re.findall(r"[\w'-]+", text.lower()),
+    "knows 26 letters": lambda text: re.findall(r"[a-z0-9]+(?:[-'][a-z0-9]+)*", text.lower()),
+    "keeps capital letters": lambda text: re.findall(r"[^\W_]+(?:[-'][^\W_]+)*", text),
+}
+
+
+def _look_at_probes(answer: Answer) -> Any:
+    """Who lives on these captions."""
+    texts = answer()
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        return texts
+    if len(texts) > 3:
+        raise Failed(f"these are {len(texts)} captions: three are enough")
+    living = [fault for fault, tokens in IMPOSTORS.items() if all(tokens(text) == tokenise(text) for text in texts)]
+    return {"the tokeniser that lives is one that": living[0] if living else "(nobody)"}
+
+
+@exercise("3.7", "On trial: 0 of 9,000", difficulty=1, minutes=6)
+def probes() -> list[str]:
+    """Captions that tell satlib's tokeniser from each impostor."""
+    return ["A T-shirt; a dog's ball!", "one café -- and a 'bar'"]
+
+
+probes.says = "each of the five gives itself away"
+probes.cases = lambda: [()]
+probes.observe = _look_at_probes
+probes.mistakes = {
+    "one lives that takes off full stops and commas alone: what else can stand beside a word?": lambda: ["a star."],
+    "one lives that keeps capital letters: write one": lambda: ["one café -- and; a 'bar' t-shirt"],
+}
+probes.advise = lambda expected, got: (
+    f"one lives that {next(iter(got.values()))}: with these captions it would have passed"
+)
