@@ -22,7 +22,7 @@
 # - test whether a map causes its word;
 # - tell a cure of a mistake from a push, by placebos that you write.
 #
-# **Time**: 40 minutes to read, 42 more to write, 75 seconds to run on two CPU cores. **Memory**: 2.3 GB. **Needs**: notebook 04
+# **Time**: 38 minutes to read, 36 more to write, 75 seconds to run on two CPU cores. **Memory**: 2.3 GB. **Needs**: notebook 04
 # for soft attention, and the idea of hard attention from notebook 06; nothing to download.
 
 # %%
@@ -142,8 +142,7 @@ drawings.gallery_figure(
 plots.attention_figure(photographs["telephone"], described["telephone"].words, described["telephone"].alphas)
 
 # %% [markdown]
-# They do not. Every word lights up some place, true or false: there is no woman in this picture, and there are no scissors.
-# From here on we count.
+# They do not. Every word lights up some place, true or false: there is no woman here, and there are no scissors.
 
 # %% [markdown]
 # ## The pointing game
@@ -153,7 +152,7 @@ plots.attention_figure(photographs["telephone"], described["telephone"].words, d
 # > **Paper, section 5.4.** The learned alignments agree very strongly with human intuition. To draw a map, its weights are
 # > enlarged by $2^4 = 16$ and smoothed with a Gaussian.
 #
-# In the middle are the weights of one word, on the right the same smoothed in the paper's way.
+# Here are the weights of one word, as they are and smoothed.
 
 # %%
 example = right[0]
@@ -179,7 +178,7 @@ left = 100 * float(smooth.max() / squares.max())
 print(f"largest weight, smoothed: {left:.0f} % of what it was")
 
 # %% [markdown]
-# The smooth map is prettier, but its peak keeps 35 percent of the weight. So draw it smooth and measure on the grid.
+# The smooth map's peak keeps 35 percent of the weight. So draw it smooth and measure on the grid.
 #
 # The *pointing game* (Zhang et al., 2016) asks whether the peak of a word's map is on what the word names. "On" needs a rule: the
 # middle of the heaviest cell, and a tolerance in pixels. Here pixel 0 has its own middle at 0, so with $h$ rows on $H$ pixels the
@@ -212,7 +211,7 @@ def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
 # ```
 
 # %% [markdown]
-# The peak is one cell of 196. How much of the *whole* map is on the object? Spread each weight evenly over the pixels of its cell.
+# How much of the *whole* map is on the object? Spread each weight evenly over the pixels of its cell.
 
 
 # %% tags=["task:9.2"]
@@ -303,7 +302,7 @@ plt.show()
 
 # %% [markdown]
 # The peaks lie 10 and 12 pixels below the middle of the object, most of a cell, and a little to the left; four in five are below.
-# Is the shadow in the pictures to blame? Turn them upside down, shadows and all.
+# Are the shadows to blame? Turn the pictures upside down.
 
 # %%
 flipped = {}
@@ -322,16 +321,15 @@ for name in models:
 # %% [markdown]
 # Still below, so the habit is the model's. Nothing in the loss says
 # that the vector of place $i$ must describe what is at place $i$, and it sees 58 of 224 pixels, nearly four cells
-# ([notebook 02](02_features.ipynb)). **A map says which vector was read, and not where the evidence in it lies.**
+# ([notebook 02](02_features.ipynb)). A map says which vector was read, and not where the evidence in it lies.
 
 # %% [markdown]
 # ## The same on photographs
 #
 # For the photographs of Flickr8k, people drew boxes around what the phrases of each caption name (Flickr30k Entities). The
 # decoder reads the words that a person wrote, and we measure the map of each phrase's last word: its *mass* in the boxes,
-# and whether its *peak* is in one. The controls are an even map, the caption's mean map, and the centre of the picture,
-# which needs no model at all: it is in a box for 55 percent of the phrases. (We may not ship boxes and photographs, so the results
-# are stored; `satlib ground MODEL --entities PATH` makes them.) **For what percentage is the peak of soft attention in a box,
+# and whether its *peak* is in one. The controls are an even map, the caption's mean map, and the centre of the picture, which is in a
+# box for 55 percent of the phrases. (The results are stored; `satlib ground MODEL --entities PATH` makes them.) **For what percentage is the peak of soft attention in a box,
 # over 7 by 7 places of a frozen encoder?**
 
 # %%
@@ -443,8 +441,8 @@ figure
 #
 # But most of these objects are partly covered. Is the map to blame, or the picture? Two cures, one for either suspicion.
 #
-# - **A better map.** `look_again` replaces the map of one word and leaves everything else as it is. The new map is the one that a
-#   person might draw: even over the object, zero elsewhere. You write it.
+# - **A better map.** `look_again` replaces the map of one word and nothing else. The new map is one that a person might draw: even
+#   over the object, zero elsewhere. You write it.
 # - **A better picture.** The same scene is drawn without the grey shapes and twigs in front of the object.
 
 
@@ -533,7 +531,7 @@ print(
 # <!-- index: claim: attention explains the word | the map of a word moved by force: the word follows | satcourse.widgets.steering.look_again | tests/test_steering.py::test_one_step_written_out -->
 #
 # Jain and Wallace (2019) found text classifiers that give the same answer under very different attention; Wiegreffe and Pinter (2019)
-# replied that it depends on what you call an explanation. So ask the captioner. Take a word that is true of one object and false of the other, and replace only its map: by one over
+# replied that it depends on what you call an explanation. Take a word that is true of one object and false of the other, and replace only its map: by one over
 # *the other* object, over *its own*, or *even* over all places. **When the light moves to the other object, what percentage
 # of the words of soft attention say what is true there?**
 
@@ -649,8 +647,8 @@ for name in models:
 # %% [markdown]
 # ## Force a word
 #
-# Drag along the sentence, and click on the picture to move the light. Press one of the words beside it, or type another: the
-# words before it stay, and the model goes on from there.
+# Click on the picture to move the light, or press one of the words beside the sentence: the words before it stay, and the model goes
+# on from there.
 
 # %%
 shown = {"scene 1": data.photo(right[0]), "scene with a mistake": data.photo(blamed[0])}
@@ -658,8 +656,8 @@ shown |= {f"scene {number}": data.photo(each) for number, each in enumerate(righ
 Scrubber(models["soft"], shown)
 
 # %% [markdown]
-# Above, we forced the light and the words followed. Now force a word: the caption's first colour becomes that of the other object.
-# Does the light follow? (Drawn are the maps of colour and shape, alone and then forced.)
+# Now force a word: the caption's first colour becomes that of the other object. Does the light follow? (Drawn are the maps of colour
+# and shape, alone and then forced.)
 
 # %%
 a = annotate(models["soft"], shown["scene 1"])
@@ -797,8 +795,7 @@ reveal("false words that the best placebo for the map cures", max(doses["better 
 # %% [markdown]
 # ## What to remember
 #
-# - A map shows which vectors were read for a word. It does not outline the object, say where the evidence came from, or
-#   prove the word.
+# - A map shows which vectors were read for a word. It neither outlines the object nor proves the word.
 # - Count, and with controls: a map that ignores the word, the centre of the picture. On photographs, our maps over a frozen
 #   encoder lose to it.
 # - A cure counts only if it beats placebos. A better map cured no more than the model's own, moved by a cell; uncovering the object
@@ -806,7 +803,7 @@ reveal("false words that the best placebo for the map cures", max(doses["better 
 # - For words about an object the light is a cause: move it, and most follow with soft attention, 28 percent with hard. Articles
 #   do not need theirs.
 #
-# Here each word had one map. Today's models have dozens: [notebook 10](10_from_2015_to_now.ipynb).
+# Today's models have dozens of maps: [notebook 10](10_from_2015_to_now.ipynb).
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: three controls
