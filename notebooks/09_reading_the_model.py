@@ -93,8 +93,7 @@ for name, examples in wrong.items():
     print(f"{name} attention: {len(examples)} captions of {len(tests):,} are wrong")
 
 # %% [markdown]
-# Each model gets 98 percent right. Here are four right captions above four wrong ones, with the false words in orange italics. Can
-# you see a reason in the picture?
+# Each model gets 98 percent right. Here are four right captions above four wrong ones, with the false words in orange italics.
 
 # %% tags=["docs:mistakes"]
 mistakes = {
@@ -601,7 +600,7 @@ reveal("words that follow the light with soft attention, percent", percent["soft
 # map on the word's own object, hardly any word follows (1 and 0 percent), so it matters *where* the light lies.
 
 # %% [markdown]
-# No decoration, then, with three limits.
+# Three limits:
 #
 # - With a map drawn over the right object 88 and 94 percent of the words stay, not all.
 # - It depends on the word and on the model. Of the sizes 98 and 90 percent follow, of the textures 8 and 9, and of the shapes
@@ -657,7 +656,7 @@ Scrubber(models["soft"], shown)
 
 # %% [markdown]
 # Now force a word: the caption's first colour becomes that of the other object. Does the light follow? (Drawn are the maps of colour
-# and shape, alone and then forced.)
+# and shape.)
 
 # %%
 a = annotate(models["soft"], shown["scene 1"])
