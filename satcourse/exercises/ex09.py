@@ -109,9 +109,7 @@ moved.says = "two maps moved by a cell, and a picture by two pixels"
 moved.cases = lambda: [(distribution(2, 3, 4), 1), (distribution(3, 5, 6, seed=1), 2)]
 moved.mistakes = {
     "up and down, or left and right, are exchanged": lambda x, step: moved(x, -step),
-    "up and down are the rows, axis -2; left and right the columns, axis -1": lambda x, step: moved(x, step)[
-        [2, 3, 0, 1]
-    ],
+    "up and down go along axis -2, left and right along axis -1": lambda x, step: moved(x, step)[[2, 3, 0, 1]],
 }
 
 
@@ -133,9 +131,7 @@ def survives(cured: Tensor, placebos: Tensor) -> bool:
     return _verdict(cured, placebos)
 
 
-survives.says = (
-    "true cures, and false ones that beat nothing, a weak placebo, the average placebo, or all of them by chance"
-)
+survives.says = "true cures, and false ones that beat nothing, a weak placebo, the average one, or all by chance"
 survives.cases = lambda: [
     _outcomes(range(50), range(10), range(20, 45), range(60, 65)),  # a true cure
     _outcomes(range(40), range(5), range(8), range(35, 69), range(20, 60)),  # only the last placebos are as good
