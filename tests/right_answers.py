@@ -308,7 +308,15 @@ RIGHT["8.5"] += [
 RIGHT["9.3"] += [
     lambda mask, h, w: functional.normalize(mask.view(h, -1, w, mask.shape[1] // w).sum((1, 3)).flatten().float(), 1, 0)
 ]
-RIGHT["9.4"] += [lambda: (4, "Circle", "own"), lambda: list(reference("9.4")())]
+RIGHT["9.4"] += [
+    lambda x, step: torch.stack([x.roll(s, d) for d, s in ((-2, -step), (-2, step), (-1, -step), (-1, step))])
+]
+
+
+@right("9.5")
+def by_bootstrap(cured, placebos):
+    draws = torch.randint(len(cured), (2000, len(cured)))
+    return all(((cured.double() - each.double())[draws].mean(1).quantile(0.025) > 0).item() for each in placebos)
 
 
 @right("10.1")

@@ -1,18 +1,12 @@
-"""Exercises of notebook 09: maps measured, a map that a person would draw, and a wrong caption read."""
+"""Exercises of notebook 09: maps measured, a map that a person would draw, placebos, and a cure on trial."""
 
-import json
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from satcourse.exercises import compare
-from satcourse.exercises.task import Answer, distribution, exercise
-from satlib.data import scenes
+from satcourse.exercises.task import distribution, exercise
 
 
 def _middle(alpha: Tensor, mask: Tensor, offset: float = 0.5, half: float = 0.5) -> list[float]:
@@ -105,49 +99,63 @@ over.mistakes = {
 }
 
 
-class WrongCaption(NamedTuple):
-    """A drawn scene, a wrong caption of it by scenes-soft, and where each word looked, the end mark last: (C, h, w)."""
-
-    photo: Image.Image
-    words: list[str]
-    alphas: Tensor
+@exercise("9.4", "Pushed by a step", difficulty=1, minutes=4)
+def moved(x: Tensor, step: int) -> Tensor:
+    """Maps or pictures moved by a step up, down, left and right: (..., h, w) -> (4, ..., h, w)."""
+    return torch.stack([x.roll(way, axis) for axis in (-2, -1) for way in (-step, step)])
 
 
-def wrong_caption() -> WrongCaption:
-    """A true mistake on a scene that the notebook does not show (beam 3); its maps are stored to 4 places."""
-    result = json.loads(Path(__file__).with_name("wrong_caption.json").read_text(encoding="utf-8"))
-    return WrongCaption(scenes.scene(result["key"]).photo(), result["words"], torch.tensor(result["alphas"]))
+moved.says = "two maps moved by a cell, and a picture by two pixels"
+moved.cases = lambda: [(distribution(2, 3, 4), 1), (distribution(3, 5, 6, seed=1), 2)]
+moved.mistakes = {
+    "up and down, or left and right, are exchanged": lambda x, step: moved(x, -step),
+    "up and down go along axis -2, left and right along axis -1": lambda x, step: moved(x, step)[[2, 3, 0, 1]],
+}
 
 
-def _read(answer: Answer) -> Any:
-    guesses = answer()
-    if not isinstance(guesses, (tuple, list)):
-        return guesses
-    return [guess.lower().strip() if isinstance(guess, str) else guess for guess in guesses]
+def _outcomes(*cured: range) -> tuple[Tensor, Tensor]:
+    """Which of 70 mistakes a cure takes away, and which each of its placebos does, from ranges of their numbers."""
+    rows = torch.stack([torch.tensor([number in those for number in range(70)]) for those in cured])
+    return rows[0], rows[1:]
 
 
-def _advise(expected: Any, got: Any) -> str:
-    """What is not right of a reading, without what would be."""
-    if not isinstance(got, list) or len(got) != 3:
-        return f'expected a number, a word, and "own" or "other"; got {compare.short(got)}'
-    guesses = zip(reading.parts, got, expected, strict=True)
-    part, guess = next((part, guess) for part, guess, right in guesses if guess != right)
-    return f"{part}: expected another, got {compare.short(guess)}"
+def _verdict(cured: Tensor, placebos: Tensor, least: float = 2.0) -> bool:
+    """Whether a cure beats each placebo by more than so many standard errors."""
+    differences = cured.float() - placebos.float()
+    return bool((differences.mean(1) > least * differences.std(1) / len(cured) ** 0.5).all())
 
 
-@exercise("9.4", "Reading a wrong caption", difficulty=1, minutes=5, equation="section 5.4, figure 5")
-def reading() -> tuple[int, str, str]:
-    """The false word's number, the true one, and whether most of its map is on its "own" object or on the "other" one."""
-    return 4, "circle", "own"
+@exercise("9.5", "On trial", difficulty=2, minutes=8)
+def survives(cured: Tensor, placebos: Tensor) -> bool:
+    """Whether a cure does more than each placebo, by more than two standard errors of the mean paired difference."""
+    return _verdict(cured, placebos)
 
 
-reading.says = "the false word, the true one, and where it looked"
-reading.cases = lambda: [()]
-reading.parts = ("the false word's number", "the true word", "where it looked")
-reading.observe = _read
-reading.advise = _advise
-reading.mistakes = {
-    "words are counted from 0": lambda: (5, "circle", "own"),
-    "that is the false word itself: what should it say?": lambda: (4, "square", "own"),
-    "look at its map again: on which of the two objects is most of it?": lambda: (4, "circle", "other"),
+survives.says = "true cures, and false ones that beat nothing, a weak placebo, the average one, or all by chance"
+survives.cases = lambda: [
+    _outcomes(range(50), range(10), range(20, 45), range(60, 65)),  # a true cure
+    _outcomes(range(40), range(5), range(8), range(35, 69), range(20, 60)),  # only the last placebos are as good
+    _outcomes(range(40), range(42), range(5), range(8)),  # only the first
+    _outcomes(range(36), range(5), range(30, 70), range(20, 60), range(10, 50)),  # not than most
+    _outcomes(range(36), range(30, 64)),  # better by chance
+    _outcomes(range(40), range(30)),  # all that the placebo cures, and ten more
+    _outcomes(range(8), range(40)),  # worse
+    _outcomes(range(40), range(30), range(30, 55), range(25, 50)),  # better than each, but not than all together
+]
+survives.advise = lambda expected, got: (
+    f"it {'condemns a true cure' if expected else 'lets an artefact live'}" if isinstance(got, bool) else None
+)
+_lives = "this lets an artefact live: "
+survives.mistakes = {
+    _lives + "the cure was compared with nothing, but any push may cure as many": lambda c, p: bool(
+        c.float().mean() > 0.5
+    ),
+    _lives + "the first placebo alone was asked; take each": lambda c, p: _verdict(c, p[:1]),
+    _lives + "weak placebos hide a strong one in their mean": lambda c, p: _verdict(c, p.float().mean(0, keepdim=True)),
+    _lives + "a cure that is better by two may be so by chance": lambda c, p: _verdict(c, p, 0.0),
+    _lives + "it has to beat every placebo, not one": lambda c, p: any(_verdict(c, each[None]) for each in p),
+    "no placebo cures what any of them cures: take them one by one": lambda c, p: _verdict(c, p.any(0)[None]),
+    "the same mistakes got both: take the differences first, and then their standard error": lambda c, p: bool(
+        (c.float().mean() - p.float().mean(1) > 2 * ((c.float().var() + p.float().var(1)) / len(c)) ** 0.5).all()
+    ),
 }
