@@ -1,4 +1,4 @@
-"""An animated caption: a frame for each word, its light where the map is, and the sentence whole below it."""
+"""An animated caption: a frame for each word, its light where the map is, and the sentence whole beside it."""
 
 import numpy as np
 import pytest
@@ -25,10 +25,10 @@ def test_the_light_walks_along_the_sentence(tmp_path, monkeypatch, size, words):
             durations.append(walk.info["duration"])
             frames.append(np.asarray(walk.convert("RGB")).astype(int))
     assert durations == [700] * (count - 1) + [2100]
-    left = (frames[0].shape[1] - size[0]) // 2
     for t, frame in enumerate(frames):
-        columns = frame[5 : size[1] - 5, left : left + size[0]].mean((0, 2))
+        columns = frame[5 : size[1] - 5, : size[0]].mean((0, 2))
         assert abs(columns.argmax() * 14 / size[0] - t - 0.5) < 1.5
-        text = frame[size[1] + 4 :]
-        assert np.abs(text[:, [0, -1]] - (0x24, 0x26, 0x2B)).max() < 20  # no word touches the border
+        text = frame[:, size[0] + 4 :]
+        assert np.abs(text[[0, -1]] - (0x24, 0x26, 0x2B)).max() < 20  # no word touches the border above or below
+        assert np.abs(text[:, -1] - (0x24, 0x26, 0x2B)).max() < 20  # or at the right
         assert text.max() > 200

@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 import pytest
 from right_answers import RIGHT
-from tools_path import editions, exercises
+from tools_path import editions, exercises, notebooks
 
 from satcourse.exercises import Wrong, carry_on, check, engine, progress, reference
 from satcourse.exercises.engine import chapter
@@ -125,7 +125,7 @@ class TestWhatIsSaid:
                 assert text.startswith(f"{id} is wrong: nothing is left to learn from: ")
 
 
-@pytest.mark.parametrize("source", exercises.sources(), ids=lambda source: source.stem)
+@pytest.mark.parametrize("source", notebooks.sources(), ids=lambda source: source.stem)
 def test_in_a_workbook_as_generated_exactly_the_checks_fail_and_say_blank(source):
     """Its imports and tasks are run; `make exercises-check` runs the solutions, whole."""
     failed, names = [], {"__name__": "notebook"}

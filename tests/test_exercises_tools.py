@@ -3,7 +3,7 @@
 import nbformat
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from tools_path import editions, exercises
+from tools_path import editions, exercises, notebooks
 
 from satcourse.exercises import grading
 from satcourse.exercises.engine import task
@@ -19,7 +19,7 @@ ANSWERS = {
 
 def workbook(*without):
     """The imports and exercises of workbook 05, with some answers written into them, and some exercises left out."""
-    notebook, kept = exercises.generate(*exercises.sources(["05"]), editions.WORK), []
+    notebook, kept = exercises.generate(*notebooks.sources(["05"]), editions.WORK), []
     for cell in notebook.cells:
         place = cell.metadata.get("satlib", {"exercise": None})
         if place.get("role") == "answer":
@@ -31,7 +31,7 @@ def workbook(*without):
 
 
 def test_a_workbook_is_written_again_only_if_nobody_has_worked_in_it():
-    notebook = exercises.generate(*exercises.sources(["05"]), editions.WORK)
+    notebook = exercises.generate(*notebooks.sources(["05"]), editions.WORK)
     for cell in notebook.cells:  # a run of it is no work
         if cell.cell_type == "code":
             cell.execution_count, cell.outputs = 1, [new_output("stream", text="out")]

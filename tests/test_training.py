@@ -181,6 +181,11 @@ def test_stops_after_patience_and_keeps_the_best(tmp_path, monkeypatch):
     assert equal(patient, two)
     scores()
     tiny.train(tmp_path / "patient", "training.patience=2", "training.epochs=10")  # it stays stopped
+    scores(0.9, 0.1, 0.1, 1.0, 0.9)  # below 1 the dev loss decides
+    tiny.train(tmp_path / "noise", "training.patience=5", "training.epochs=5")
+    log = tiny.log(tmp_path / "noise")
+    assert log[2]["dev_nll"] < log[1]["dev_nll"] < log[0]["dev_nll"]
+    assert [record["kept"] for record in log] == [True, True, True, True, False]
 
 
 class TestOptimiser:

@@ -17,7 +17,7 @@ from install_cell import opening
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from satcourse.exercises.engine import CHAPTERS, task
+from satcourse.exercises.engine import task
 from satcourse.exercises.task import KINDS, Task
 
 READ, WORK, SOLVED = "notebooks", "exercises", "solutions"  # an edition is named by its folder
@@ -35,16 +35,10 @@ write, run the cell, and run the check below it; a hint and the solution are fol
 later cells use. Until then they use satlib's own, so Run All works at any time.*"""
 
 
-def has_workbook(source: Path) -> bool:
-    """Whether the notebook of a source has tasks, and so a workbook: all have but number 00."""
-    return int(source.stem[:2]) in CHAPTERS
-
-
 def cells(source: Path, edition: str) -> list[NotebookNode]:
     """The cells of an edition, `READ`, `WORK` or `SOLVED`, of notebooks/NN_name.py."""
     first, *rest = [part for cell in jupytext.read(source).cells for part in parted(cell)]
-    if has_workbook(source):
-        first.source += "\n\n" + (TO_READ if edition == READ else TO_WRITE).format(name=source.stem)
+    first.source += "\n\n" + (TO_READ if edition == READ else TO_WRITE).format(name=source.stem)
     result = [first, *opening(f"{edition}/{source.stem}.ipynb")]
     if edition == READ:
         result += _to_read(rest)

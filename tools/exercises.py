@@ -9,7 +9,6 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import editions
@@ -19,11 +18,6 @@ from nbformat import NotebookNode
 import notebooks
 
 ROOT = notebooks.ROOT
-
-
-def sources(names: Sequence[str] = ()) -> list[Path]:
-    """The sources of the workbooks in order; of some, by the beginnings of their names."""
-    return list(filter(editions.has_workbook, notebooks.sources(names)))
 
 
 def generate(source: Path, edition: str) -> NotebookNode:
@@ -60,7 +54,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="numbers of notebooks, by default all")
     arguments = parser.parse_args()
     differences = 0
-    for path, notebook in [pair for source in sources(arguments.names) for pair in workbooks(source).items()]:
+    for path, notebook in [pair for source in notebooks.sources(arguments.names) for pair in workbooks(source).items()]:
         text = nbformat.writes(notebook) + "\n"
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue

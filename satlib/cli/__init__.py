@@ -162,7 +162,7 @@ def train(options: argparse.Namespace) -> None:
         if not distributed.current().first:
             return
     print(f"the model of the best epoch is {run / loop.MODEL}; next: satlib evaluate {run}")
-    for line in validation.remarks(run / loop.LOG, recipe.training.select):
+    for line in validation.remarks(run / loop.LOG):
         print(line)
 
 

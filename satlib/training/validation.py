@@ -19,8 +19,13 @@ from satlib.training.training_data import TrainingData
 
 
 def dev_score(record: Mapping[str, Any], select: str) -> float:
-    """The dev score that `training.select` names, the higher the better; they disagree late (section 4.3)."""
-    return -record["dev_nll"] if select == "nll" else record[f"dev_{select}"]
+    """The dev score that `training.select` names, the higher the better; they disagree late (section 4.3).
+
+    A BLEU-4 below 1 % is noise: until there is more, the probability per word decides, which is below 1.
+    """
+    if select == "nll" or (select == "bleu4" and record["dev_bleu4"] < 1):
+        return math.exp(-record["dev_nll"])
+    return record[f"dev_{select}"]
 
 
 def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[str, Any]:
@@ -58,8 +63,8 @@ def describe(record: Mapping[str, Any]) -> str:
     )
 
 
-def remarks(log: Path, select: str) -> list[str]:
-    """What a finished run's log.jsonl says about what usually goes wrong; `select` is its `training.select`."""
+def remarks(log: Path) -> list[str]:
+    """What a finished run's log.jsonl says about what usually goes wrong."""
     records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     best, last = [record for record in records if record["kept"]][-1], records[-1]
     distinct = best.get("dev_distinct", 1.0)  # logs of earlier versions lack it
@@ -72,9 +77,6 @@ def remarks(log: Path, select: str) -> list[str]:
         ),
         "the dev loss was still falling in the last epoch; raise training.epochs in a new run": (
             len(records) > 1 and last["dev_nll"] == min(record["dev_nll"] for record in records)
-        ),
-        'dev BLEU-4 is too small to select epochs by; set training.select = "nll" in a new run': (
-            select == "bleu4" and best["dev_bleu4"] < 1
         ),
     }
     return [finding for finding, true in findings.items() if true]
