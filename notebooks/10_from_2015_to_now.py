@@ -14,18 +14,17 @@
 # # 10. From 2015 to now: attention without the LSTM
 #
 # Attention, the idea on which today's language models are built, was worth about one point of BLEU on Flickr8k, and only with the
-# older encoder (notebook 00). So why did it win? To find out, we keep the annotation vectors, throw the LSTM away, and put attention in
-# its place. Then we ask the new decoder what notebook 09 asked the old one.
+# older encoder (notebook 00). So why did it win? To find out, we keep the annotation vectors, throw the LSTM away, and put
+# attention in its place. Then we ask the new decoder what notebook 09 asked the old one.
 #
 # **You will be able to**
 #
 # - write scaled dot-product attention with heads, a mask, and keys and values that are kept;
 # - find out which of eight heads is heard;
 # - read the drawings of today's vision-language models: patches, projector, gate;
-# - say why attention won.
 #
-# **Time**: 40 minutes to read, 80 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebooks 04 and
-# 09; nothing to download.
+# **Time**: 40 minutes to read, 80 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebooks 04
+# and 09; nothing to download.
 
 # %%
 import functools
@@ -68,9 +67,9 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # | know their order | one comes after the other | a vector for each position is added |
 # | decide how much of the picture to use | the gate $\beta_t$ | what is read is *added*, and may be small |
 #
-# The second row is the bold one. You met a state of fixed size that has to carry a sentence in
-# [notebook 01](01_attention_before_images.ipynb), and its cure: do not carry, look back. So the words will look at
-# the words, by the same function with which they look at the picture.
+# The second row is the bold one. You met a state that has to carry a sentence in [notebook 01](01_attention_before_images.ipynb),
+# and its cure: do not carry, look back. So the words will look at the words, by the same function with which they look at the
+# picture.
 
 # %% [markdown]
 # ## Where to look, with several heads
@@ -81,9 +80,9 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # > Several *heads* do this side by side, each with its share of $d_k = d / \text{heads}$ numbers, and what they have read
 # > is put next to each other again.
 #
-# That is equations 4 to 6 of our paper with a dot product for the perceptron ([notebook 04](04_soft_attention.ipynb) shows
-# what the root is for). Heads are new: one softmax holds one opinion about where to look, and four hold four. Where
-# a mask is False, a query may not look.
+# These are equations 4 to 6 of our paper with a dot product for the perceptron ([notebook 04](04_soft_attention.ipynb) shows what
+# the root is for). Heads are new: one softmax holds one opinion about where to look, and four hold four. Where a mask is False, a
+# query may not look.
 
 
 # %% tags=["task:10.1"]
@@ -125,7 +124,8 @@ def read(alpha: Tensor, v: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# Cut `v` as you cut `k`. `alpha @ shares` is (B, heads, C, d / heads); before `flatten(2)` the heads have to stand beside their numbers.
+# Cut `v` as you cut `k`. `alpha @ shares` is (B, heads, C, d / heads); before `flatten(2)` the heads have to stand beside their
+# numbers.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -227,8 +227,8 @@ class TransformerDecoder(nn.Module):
 # ## Train it
 #
 # Everything else is as in [notebook 04](04_soft_attention.ipynb): 500 drawn scenes, the vectors of the frozen encoder, four
-# epochs. (That encoder was trained with an LSTM, so its vectors may favour the old decoder. The new one is smaller: 546,000 weights,
-# where the LSTM has 740,000.)
+# epochs. (That encoder was trained with an LSTM, so its vectors may favour the old decoder. The new one is smaller: 546,000
+# weights, where the LSTM has 740,000.)
 
 # %%
 trained = Captioner.load(shipped.model("scenes-soft"))
@@ -262,8 +262,8 @@ for epoch in range(EPOCHS):
 # %% [markdown]
 # ## Keep what does not change
 #
-# To write, the decoder goes word by word. It could read the whole beginning again for each. But a word never sees those after it, so
-# its keys and values stay what they were: keep them, and let only the newest word ask.
+# To write, the decoder goes word by word. A word never sees those after it, so its keys and values stay what they were: keep
+# them, and let only the newest word ask.
 
 
 # %% tags=["task:10.4"]
@@ -329,8 +329,8 @@ with torch.no_grad():
     assert_close(decoder(a, before).argmax(2), ids)  # all positions at once say the same
 
 # %% [markdown]
-# The Transformer names about as many objects right as notebook 04's LSTM. **In how many of the 100 captions is *everything* right, also
-# what lies where?**
+# The Transformer names about as many objects right as notebook 04's LSTM. **In how many of the 100 captions is *everything*
+# right, also what lies where?**
 
 # %%
 my_guess_exact = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -343,12 +343,10 @@ print(f"{right} of 200 objects have the right colour and shape")
 reveal("captions of 100 right in everything", exact)
 
 # %% [markdown] tags=["answer"]
-# In 79, though 194 of the 200 objects have the right colour and shape: 15 captions name both, and are wrong about the rest. Three seeds
-# give 194 to 198 objects, and 71 to 83 captions.
+# In 79, though 194 of the 200 objects have the right colour and shape: 15 captions name both, and are wrong about the rest. Three
+# seeds give 194 to 197 objects, and 71 to 83 captions.
 
 # %% [markdown]
-# In [full trainings](../docs/results.md) the LSTM gets 98 percent of the captions right in everything, and the Transformer 96.
-#
 # ## Eight maps for "blue"
 #
 # Which of these is *the* attention map?
@@ -378,9 +376,9 @@ print(" ".join(captions[number]))
 show_photographs(figure)
 
 # %% [markdown]
-# The mean shows the blue object, and it is the one that gets printed. The heads behind it do as they please. So count, as in
-# [notebook 09](09_reading_the_model.ipynb): for what percentage of the words that tell two objects apart does the map peak on the
-# object's own pixels?
+# The mean shows the blue object, and it is the one that gets printed. The heads behind it do as they please: head 4 of layer 1
+# lights the empty ground. So count, as in [notebook 09](09_reading_the_model.ipynb): for how many of the words that tell two
+# objects apart does the map peak on the right one?
 
 # %%
 masks = [scene.masks for scene in drawn]  # two for each scene, (224, 224) bool
@@ -437,17 +435,17 @@ print(f"the mean's peak lies {as_drawn:.0f} pixels below the middle; in scenes u
 
 # %% [markdown]
 # The mean points as well as the LSTM did, 96 percent. The heads range from 3, far worse than a map that ignores the word, to 94.
-# With two other seeds the mean reaches 90 and 97, and the best head 92 and 97. So the mean is about as good as the best head, and you need not
-# know which that is. (In [full trainings](../docs/results.md) it reached 76 to 87, and the LSTM 92 to 95.)
+# With two other seeds the mean reaches 90 and 97, and the best head 92 and 97. So the mean is about as good as the best head, and
+# you need not know which that is. (In [full trainings](../docs/results.md) it reached 76 to 87, and the LSTM 92 to 95.)
 #
-# And the peak lies 6 pixels *below* the middle of the object, where notebook 09 had 10. There we blamed the encoder. A new decoder has not
-# cured it, and it is not the scenes: turned upside down they have it too, 10 pixels.
+# And the peak lies 6 pixels *below* the middle of the object, where notebook 09 had 10. There we blamed the encoder. A new
+# decoder has not cured it, and it is not the scenes: turned upside down they have it too, 10 pixels.
 
 # %% [markdown]
 # ## Move the light, head by head
 #
-# Pointing proves nothing, as notebook 09 insisted; move the light and see whether the word follows. For the LSTM 76 percent of these
-# words do. But which light do you move, if there are eight?
+# Pointing proves nothing; move the light and see whether the word follows. For the LSTM 76 percent of these words do. But which
+# light do you move, if there are eight?
 
 
 # %% tags=["task:10.5"]
@@ -475,8 +473,8 @@ def force(alpha: Tensor, light: Tensor, moved: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# At the asked word, and only there, an even map over the *other* object takes the place of a head's own. **If only the head is moved that points best: what percentage of the words then says what
-# is true of the other object?**
+# At the asked word, and only there, an even map over the *other* object takes the place of a head's own. **If only the head is
+# moved that points best: what percentage of the words then says what is true of the other object?**
 
 # %%
 my_guess_best = ...
@@ -546,21 +544,23 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 # 2 percent, though it points at the object in 94. All eight heads together move 60.
 
 # %% [markdown]
-# It is tempting to write that this head has a beautiful map and no vote. The sentence will stand trial at the end.
+# "A beautiful map and no vote": that sentence will stand trial at the end.
 #
-# Which layer decides? Here the second, with 55 percent; the first moves 5. With two other seeds it is 66 to 4 and 40 to 22, and in an
-# earlier [full training](../docs/results.md) it was the first, 55 to 4. So "layer 2 finds the colours" is a sentence about one training run.
+# Which layer decides? Here the second, with 55 percent; the first moves 5. With two other seeds it is 66 to 4 and 40 to 22, and
+# in a [full training](../docs/results.md) it was the first, 55 to 4. So "layer 2 finds the colours" is a sentence about one
+# training run.
 #
+
 # %% [markdown]
 # ## What a vision-language model changes
 #
-# Less than you would think. The vectors come from a Vision Transformer, trained to tell which text belongs to a picture (CLIP: 400
-# million pairs), and the decoder is a language model that has read much of the web. They can be joined in two ways.
+# Less than you would think. The vectors come from a Vision Transformer, trained to tell which text belongs to a picture, and the
+# decoder is a language model that has read much of the web. They can be joined in two ways.
 #
 # ### A gate that starts closed
 #
-# Flamingo puts layers like your `places` into a *frozen* language model, each behind a gate $\tanh(g)$, at first with $g = 0$. With all gates
-# shut it *is* the language model: training begins with something that can talk.
+# Flamingo puts layers like your `places` into a *frozen* language model, each behind a gate $\tanh(g)$, at first with $g = 0$:
+# training begins with something that can talk.
 
 
 # %% tags=["task:10.6"]
@@ -681,11 +681,10 @@ price = seconds(one_softmax, words) / seconds(decoder, words)
 print(f"a training step on one sequence takes {price:.1f} times as long")
 
 # %% [markdown]
-# On the right one softmax serves places and words alike.
-# LLaVA's patches look only back. [PaliGemma](https://arxiv.org/abs/2407.07726)'s look at each other, and at the words of the
-# *question*, which stand in the bidirectional part too: `visible(256 + question, answer)`. The price is length: on our
-# 196 patches a step takes four to five times as long.
-# [LLaVA-1.5](https://arxiv.org/abs/2310.03744) puts 576 patches in front of your question, while Flamingo makes 64
+# On the right one softmax serves places and words alike. LLaVA's patches look only back.
+# [PaliGemma](https://arxiv.org/abs/2407.07726)'s look at each other, and at the words of the *question*, which stand in the
+# bidirectional part too: `visible(256 + question, answer)`. The price is length: on our 196 patches a step takes four to six
+# times as long. [LLaVA-1.5](https://arxiv.org/abs/2310.03744) puts 576 patches in front of your question, while Flamingo makes 64
 # summaries of them first, and [BLIP-2](https://arxiv.org/abs/2301.12597) 32.
 
 # %% [markdown]
@@ -704,29 +703,29 @@ print(f"a training step on one sequence takes {price:.1f} times as long")
 # | 2023 | [LLaVA](https://arxiv.org/abs/2304.08485) | everything at everything before it | cross-attention |
 # | 2024 | [Jamba](https://arxiv.org/abs/2403.19887) and other hybrids | in one layer of eight, words at words; in seven, a state | much of attention: the state is back |
 #
-# Read the last column from top to bottom: a list of things that everybody had thought necessary.
+# The last column is a list of things that everybody had thought necessary.
 #
 # ### What is kept of 2015
 #
 # | since | what | what stays, what changes |
 # | --- | --- | --- |
-# | 2019 | [keys and values kept](https://arxiv.org/abs/1911.02150), and shared by heads | in 2015 the places' keys were made once per picture; now the words' too, and reading them back is the bottleneck |
+# | 2019 | [keys and values kept](https://arxiv.org/abs/1911.02150), and shared by heads | the places' keys were made once per picture; now the words' too |
 # | April 2021 | [RoPE](https://arxiv.org/abs/2104.09864) | a query meets each key; both are rotated by their positions, so that distance counts |
 # | May 2022 | [FlashAttention](https://arxiv.org/abs/2205.14135) | the same softmax exactly, block by block; the map is never stored, so to see it you compute it again |
 # | March 2023 | [SigLIP](https://arxiv.org/abs/2303.15343) | an encoder trained elsewhere; each pair of picture and text is judged by itself, with a sigmoid |
 # | May 2023 | [POPE](https://arxiv.org/abs/2305.10355) | invented objects are counted, by asking "Is there a dog?" |
 # | May 2023 | [DPO](https://arxiv.org/abs/2305.18290) | whole sentences are judged, in pairs; no reward model, no sampling |
 # | July 2023 | any resolution, [NaViT](https://arxiv.org/abs/2307.06304) | a vector for each place; the picture decides how many |
-# | September 2023 | [registers](https://arxiv.org/abs/2309.16588), [sinks](https://arxiv.org/abs/2309.17453) | weights sum to 1, so a head that wants nothing needs a corner to look at; extra tokens give it one |
+# | September 2023 | [registers](https://arxiv.org/abs/2309.16588), [sinks](https://arxiv.org/abs/2309.17453) | weights sum to 1, so a head that wants nothing still looks somewhere, as at our empty ground; extra tokens give it a place |
 # | November 2024 | verifiable rewards, [Tülu 3](https://arxiv.org/abs/2411.15124) | equation 12's samples; the reward is a check, like `exact_match` |
 
 # %% [markdown]
 # ## How long does it have to wait?
 #
-# Both decoders make a training step on the same vectors, with captions of 12 words and more.
+# Both decoders make a training step on the same vectors.
 
 # %%
-LENGTHS = (12, 25, 50, 100, 200)
+LENGTHS = (12, 50, 100, 200)
 took = {"LSTM": [], "Transformer": []}
 for C in LENGTHS:
     words = torch.randint(0, K, (8, C))
@@ -742,23 +741,21 @@ ratios = [one / other for one, other in zip(took["LSTM"], took["Transformer"], s
 print(f"LSTM : Transformer, 12 words {ratios[0]:.1f}, 200 words {ratios[-1]:.1f}")
 
 began = time.perf_counter()
-write(a[:8], longest=100)
+write(a[:8], longest=60)
 kept_seconds, began = time.perf_counter() - began, time.perf_counter()
 with torch.no_grad():
-    for C in range(1, 101):
+    for C in range(1, 61):
         decoder(a[:8], words[:, :C])
 again = (time.perf_counter() - began) / kept_seconds
-print(f"writing 100 words without your `one_more`: {again:.1f} times as long")
+print(f"writing 60 words without your `one_more`: {again:.1f} times as long")
 
 # %% [markdown]
-# The LSTM takes two to three times as long for a caption, and four to eight times for a paragraph (clocks differ). It needs $h_{199}$ before
-# it can begin with $h_{200}$: 200 small steps in a row, and a processor that waits. In the Transformer no word waits for
-# another; that is the loop that `forward` did not have. When it *writes*, it goes word by word like everybody else, and your `one_more`
-# makes 100 words three to six times as fast.
+# The LSTM takes two to three times as long for a caption, and four to eight times for a paragraph. It needs $h_{199}$ before it
+# can begin with $h_{200}$: 200 small steps in a row, and a processor that waits. In the Transformer no word waits for another;
+# that is the loop that `forward` did not have. When it *writes*, it goes word by word like everybody else, and your `one_more`
+# makes 60 words two to five times as fast.
 #
 # ## So why did it win?
-#
-# First, what was it worth, in 2015 and here?
 
 # %%
 stored = {path.parent.name: json.loads(path.read_text(encoding="utf-8"))["metrics"] for path in shipped.evaluations()}
@@ -769,31 +766,29 @@ for name, metric in (("flickr8k-lite0", "BLEU-4"), ("flickr8k-lite0", "METEOR"),
     print(f"{name}, {metric}:", ", ".join(figures))
 
 # %% [markdown]
-# On COCO, soft attention gains nothing by BLEU-4 and 3.9 by METEOR, beside a different model. On our Flickr8k it gains 0.1 by either (1.2
-# BLEU-4 with the paper's encoder, notebook 00), and the Transformer is *worse* than the LSTM. So why attention won is hardly in this
-# table. We see three reasons.
+# On COCO, soft attention gains nothing by BLEU-4 and 3.9 by METEOR, beside a different model. On our Flickr8k it gains 0.1 by
+# either (1.2 BLEU-4 with the paper's encoder, notebook 00), and the Transformer is *worse* than the LSTM. Gains that come and go
+# with the score do not explain a landslide. We see three reasons; this is a reading, not a proof.
 #
-# **The exam was too easy.** "A dog runs on the grass" can be said by anybody who knows that there is a dog and some grass,
-# and a mean vector knows. Where a sentence has to say what lies where, attention takes the captions that are right from 41
-# to 98 percent. Flickr8k had one point to give to attention; a better encoder took 2.7.
+# **The exam was too easy.** "A dog runs on the grass" can be said by anybody who knows that there is a dog and some grass, and a
+# mean vector knows. Where a sentence has to say what lies where, attention takes the captions that are right from 41 to 98
+# percent. Flickr8k had one point to give to attention; a better encoder took 2.7.
 #
-# **It does not wait.** In 2015 attention was the part that looks. It was also the part that needs no memory. Throw out what
-# has to wait, and you can train on longer texts, and on more of them.
+# **It does not wait.** In 2015 attention was the part that looks. It was also the part that needs no memory. Throw out what has
+# to wait, and you can train on longer texts, and on more of them.
 #
-# **It does not care.** Your `weights` and `read` have worked on words and on places, and nobody told them which was which. Such a part
-# fits wherever something can be cut into a list of vectors.
+# **It does not care.** Your `weights` and `read` have worked on words and on places, and nobody told them which was which. Such a
+# part fits whatever can be cut into a list of vectors.
 #
-# And the price? The paper was loved for its pictures: at last one could *see* where a network looks. Here there are eight maps; in
-# LLaVA's model of 7 billion weights a thousand. **Attention was invited for its eyes, and hired for its arithmetic.**
-#
-# This is a reading, not a proof.
+# And the price? The paper was loved for its pictures: at last one could *see* where a network looks. Here there are eight maps;
+# in LLaVA's model of 7 billion weights a thousand. **Attention was invited for its eyes, and hired for its arithmetic.**
 
 # %% [markdown]
 # ## On trial: the head without a vote
 #
-# The exhibit: the head that points best, moved alone, takes 2 percent of the words along. "A beautiful map and no vote." But when it was
-# moved, seven heads went on looking at the right object. If some of them say the same, silencing one changes nothing, however much it
-# says. (In a language model, [Wang et al., 2022](https://arxiv.org/abs/2211.00593), found backup heads that take over.)
+# The exhibit: the head that points best, moved alone, takes 2 percent of the words along. "A beautiful map and no vote." But when
+# it was moved, seven others kept their maps. If some of them say the same, silencing one changes nothing. (In a language model,
+# [Wang et al., 2022](https://arxiv.org/abs/2211.00593), found backup heads that take over.)
 #
 # Write the control: leave *one* head its map and blind all others, with an even map over all places.
 
@@ -854,7 +849,7 @@ for name, row in (
     ("sees alone: gain", votes),
     ("Shapley value", shapley),
 ):
-    print(f"{name:19}", *(f"{value:3.0f}" for value in row))
+    print(f"{name:19}", *(f"{round(value):3}" for value in row))
 agree = np.corrcoef(points_of, shapley)[0, 1]
 print(f"pointing and Shapley values correlate by {agree:.2f}; all blind: {dark:.0f} stay")
 
@@ -877,18 +872,18 @@ reveal("words that stay when only that head sees, percent", votes[best] + dark)
 # 69: a gain of 44 percent, where all eight heads together gain 75. Its exact Shapley value is 23.
 
 # %% [markdown]
-# The sentence falls: this head was heard, though it was not the jury. With two other seeds the best pointer takes 7 and 11 percent along when
-# it is moved, and gains 32 and 42 when it alone sees. Moving one head measures how *replaceable* it is.
+# The sentence falls: this head was heard, though it was not the jury. With two other seeds the best pointer takes 7 and 11
+# percent along when it is moved, and gains 32 and 42 when it alone sees. Moving one head tells how *replaceable* it is.
 #
-# Your control is blind to two heads that only work together. The Shapley values count those, and agree: over the eight heads they correlate
-# with pointing by 0.9, and 0.7 and 0.8 with the other seeds. Heads that point *are* heard. But 256 coalitions need a model with
-# eight heads, not a thousand.
+# Your control is blind to two heads that only work together. The Shapley values count those, and agree: over the eight heads they
+# correlate with pointing by 0.9, and 0.7 and 0.8 with the other seeds. Heads that point *are* heard. With a thousand heads nobody
+# can count all coalitions.
 
 # %% [markdown]
 # ## How sure are you?
 #
-# The captioner has a confidence: the probability of each word. You have one too: your ranges were meant to hold the truth in 80 percent
-# of cases.
+# The captioner has a confidence: the probability of each word. You have one too: your ranges were meant to hold the truth in 80
+# percent of cases.
 
 # %%
 with torch.no_grad():
@@ -908,9 +903,9 @@ print(f"sure of the word {np.mean(plain):.2f}, of what it says {np.mean(sure):.2
 calibration(torch.tensor(sure), torch.tensor(true))
 
 # %% [markdown]
-# The captioner is 97 percent sure of what its words say, on average, and right in 98 percent. (Of the single word it is 69 percent sure: "big"
-# and "huge" share one opinion, so we have added them up.) A star below the grey line means ranges that were too narrow, the usual mistake.
-# Its bar shows how little a few ranges can tell.
+# The captioner is 97 percent sure of what its words say, on average, and right in 98 percent. (Of the single word it is 69
+# percent sure: "big" and "huge" share one opinion, so we add them up. The points on the left are a few words each.) A star below
+# the grey line means ranges that were too narrow, the usual mistake. Its bar shows how little a few ranges tell.
 
 # %% [markdown]
 # ## What to remember
@@ -924,8 +919,8 @@ calibration(torch.tensor(sure), torch.tensor(true))
 # %% [markdown] tags=["workbook"]
 # ## Now think: a loss that is too good
 #
-# Somebody trains the decoder of this notebook and is delighted: after one epoch the loss is 0.15, where ours is at 0.65
-# after four. Then it writes its first caption: "a a a a a a a a". Here is what the decoder was given to read in training.
+# Somebody trains the decoder of this notebook and is delighted: after one epoch the loss is 0.15, where ours is at 0.65 after
+# four. Then it writes its first caption: "a a a a a a a a". Here is what the decoder was given to read in training.
 
 
 # %% tags=["task:10.9"]
@@ -947,14 +942,14 @@ def so_far(captions: Tensor, start: int) -> Tensor:
 #
 # ●●○ · 15 minutes · open
 #
-# Train again after `torch.manual_seed(1)`. Which head points best, which layer do the words follow, who is heard? Say first what you
-# expect to change.
+# Train again after `torch.manual_seed(1)`. Which head points best, which layer do the words follow, who is heard? Say first what
+# you expect to change.
 
 # %% [markdown] tags=["workbook"]
 # ## The project: your captioner, of your own parts
 #
-# You have written an attention, an estimator, a search and a metric. Copy the cells with your functions and their checks
-# from the workbooks of 04, 06 and 07 to this place, and run them: the next cell takes what has passed, satlib's for the rest, and counts.
+# You have written an attention, an estimator, a search and a metric. Copy the cells with your functions and their checks from the
+# workbooks of 04, 06 and 07 to this place, and run them: the next cell takes what has passed, satlib's for the rest, and counts.
 
 # %%
 from satcourse.exercises import carry_on, reference
@@ -968,8 +963,8 @@ yours = sum(part is not reference(id) for id, part in zip(PARTS, parts))
 print(f"{yours} of the 4 parts are yours")
 
 # %% [markdown]
-# First it learns, on the 500 scenes, with satlib's LSTM around your attention. With `HARD = True`, 100 more steps of hard attention by your
-# estimator follow. Change what you like: the encoder's vectors, more scenes, the Transformer of this notebook.
+# First it learns, on the 500 scenes, with satlib's LSTM around your attention. With `HARD = True`, 100 more steps of hard
+# attention by your estimator follow. Change what you like: the encoder's vectors, more scenes, the Transformer of this notebook.
 
 # %%
 HARD = False
@@ -1022,9 +1017,10 @@ def table_of(picture):
 
 
 # %% [markdown]
-# Then it describes. Write `describe`: captions by your search, and for each word the map with which the decoder chose it. The check draws
-# 100 scenes that nobody has seen, and has three bars: 160 of their 200 objects named with the right colour and shape; the peak of the map on
-# the object for half of the words that describe one; and there more often than with the map of the word before or after.
+# Then it describes. Write `describe`: captions by your search, and for each word the map with which the decoder chose it. The
+# check draws 100 scenes that nobody has seen, and has three bars: 160 of their 200 objects named with the right colour and shape;
+# the peak of the map on the object for half of the words that describe one; and there more often than with the map of the word
+# before or after.
 
 
 # %% tags=["task:10.10"]
@@ -1092,13 +1088,13 @@ show_photographs(figure)
 #
 # ●●○ · 15 minutes · open
 #
-# Your captioner names 180 objects right, let us say. Somebody doubts that the maps had any part in it. Do not argue: take them away, and leave
-# everything else as it is.
+# Your captioner names 180 objects right, let us say. Somebody doubts that the maps had any part in it. Do not argue: take them
+# away, and leave everything else as it is.
 #
 # <details><summary>What a good answer has</summary>
 #
-# An even map in the *same* trained decoder, and the number of objects that it still names. A falling loss or maps on the objects show nothing of
-# the kind; a decoder trained without attention is another decoder.
+# An even map in the *same* trained decoder, and the number of objects that it still names. A falling loss or maps on the objects
+# show nothing of the kind; a decoder trained without attention is another decoder.
 #
 # </details>
 #
@@ -1106,12 +1102,13 @@ show_photographs(figure)
 #
 # ●●● · 40 minutes · open
 #
-# Change one thing: the estimator, the penalty of notebook 05, a wider beam, heads, fewer scenes. Does it name more, or look better?
+# Change one thing: the estimator, the penalty of notebook 05, a wider beam, heads, fewer scenes. Does it name more, or look
+# better?
 #
 # <details><summary>What a good answer has</summary>
 #
-# One change, and the question that it asks. Three seeds with it and three without, and their spread. What happened to the maps, in a number. A
-# cause, and one more experiment that tests it. "Nothing improved", said plainly, if nothing did.
+# One change, and the question that it asks. Three seeds with it and three without, and their spread. What happened to the maps,
+# in a number. A cause, and one more experiment that tests it. "Nothing improved", said plainly, if nothing did.
 #
 # </details>
 
@@ -1134,7 +1131,7 @@ assert opened[0][0] == 1
 assert abs(opened[0][1] - 18) < 5 > abs(opened[0.5][1] - 195)
 assert 3 < price < 7
 assert ratios[-1] > max(3, 1.3 * ratios[0])
-assert 2.5 < again < 7
+assert 1.5 < again < 6
 assert round(stored["scenes-none"]["exact match"]) == 41
 assert [round(stored[f"scenes-{kind}"]["exact match"]) for kind in ("soft", "transformer")] == [98, 96]
 assert round(stored["scenes-transformer"]["peak"]) == 76
@@ -1142,7 +1139,8 @@ for metric in ("BLEU-4", "METEOR"):
     none, soft, transformer = (stored[f"flickr8k-lite0-{kind}"][metric] for kind in ("none", "soft", "transformer"))
     assert abs(soft - none - 0.1) < 0.06
     assert transformer < soft
-assert abs(dark - 25) < 3 and kept_right[-1] == 100
+assert abs(dark - 25) < 3
+assert kept_right[-1] == 100
 assert abs(votes[best] + dark - 69) < 4 > abs(shapley[best] - 23)
 assert abs(agree - 0.9) < 0.05
 assert abs(np.mean(plain) - 0.69) < 0.02 > max(abs(np.mean(sure) - 0.97), abs(np.mean(true) - 0.98))

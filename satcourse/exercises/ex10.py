@@ -1,4 +1,4 @@
-"""Exercises of notebook 10: attention with heads, what a vision-language model adds, light moved in some heads; and the project."""
+"""Exercises of notebook 10: attention with heads, light moved in some, gate and projector; and the project."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from satcourse.exercises import ex02
-from satcourse.exercises.compare import kind
 from satcourse.exercises.task import Answer, distribution, exercise, gradients, numbers, sums_to_one
 from satcourse.lessons.vectors import Vectors
 from satlib.data import scenes
@@ -27,11 +26,12 @@ PASSES = "both bars are passed"
 
 
 def learning(answer: Answer, *inputs: Any) -> Any:
-    """A result, and the gradients of the sum of its squares at those inputs that are tensors of floats."""
-    floats = [x for x in inputs if isinstance(x, Tensor) and x.is_floating_point()]
-    leaves = {f"its input {n}": x.requires_grad_() for n, x in enumerate(floats, 1)}
+    """A result, and the gradients of its squares' sum at the tensors of floats."""
+    leaves = [x.requires_grad_() for x in inputs if isinstance(x, Tensor) and x.is_floating_point()]
     result = answer(*inputs)
-    return {"": result, **gradients(result.square().sum(), leaves)} if isinstance(result, Tensor) else result
+    if not isinstance(result, Tensor):
+        return result
+    return {"": result, **gradients(result.square().sum(), {f"tensor {n}": x for n, x in enumerate(leaves, 1)})}
 
 
 @exercise("10.1", "Where the heads look", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2")
@@ -47,7 +47,7 @@ def weights(
     return alpha * visible if visible is not None and late else alpha
 
 
-weights.says = "two heads and four, with and without a mask, and large energies; and the gradients"
+weights.says = "two heads and four, with and without a mask, large energies; the gradients"
 weights.cases = lambda: [
     (numbers(B, C, d), numbers(B, L, d, seed=1), HEADS),
     (numbers(B, 4, d, seed=2, scale=5), numbers(B, 4, d, seed=3, scale=5), 4, visible(0, 4)),
@@ -67,7 +67,7 @@ def read(alpha: Tensor, v: Tensor) -> Tensor:
     return transformer.joined(alpha @ transformer.split(v, alpha.shape[1]))
 
 
-read.says = "two heads and three, each with its share of the values; and the gradients"
+read.says = "two heads and three, each with its share; the gradients"
 read.cases = lambda: [
     (distribution(B, HEADS, C, L, sharp=2), numbers(B, L, d, seed=1)),
     (distribution(1, 3, 4, 4, seed=2, sharp=2), numbers(1, 4, 6, seed=3)),
@@ -94,22 +94,19 @@ visible.mistakes = {
     "True and False are exchanged: True is where one may look": lambda p, w: ~visible(p, w),
     "a word may look at itself": lambda p, w: visible(p, w) & ~torch.diag(torch.arange(p + w) >= p),
     "a word sees those after it: that is the caption which it should predict": (
-        lambda p, w: visible(p, w) | ((torch.arange(p + w) >= p) & (torch.arange(p + w) >= p).unsqueeze(1))
+        lambda p, w: (torch.arange(p + w) >= p).unsqueeze(1) | (torch.arange(p + w) < p)
     ),
-    "a place may look at all places, also at those after it": lambda p, w: visible(p, w).tril(),
 }
 
 
 @exercise("10.4", "Keys and values, kept", difficulty=2, minutes=8, equation="Shazeer, 2019")
-def one_more(
-    q: Tensor, k: Tensor, v: Tensor, kept: tuple[Tensor, Tensor], heads: int
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """What the newest word reads, (B, 1, d), and the longer keys and values; q, k, v: (B, 1, d), kept: (B, t, d) each."""
+def one_more(q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int) -> tuple[Tensor, Any]:
+    """What the newest word reads, and the longer keys and values; q, k, v: (B, 1, d), kept: (B, t, d) each."""
     keys, values = torch.cat([kept[0], k], 1), torch.cat([kept[1], v], 1)
     return read(weights(q, keys, heads), values), (keys, values)
 
 
-one_more.says = "the first word and the fourth: what it reads, and what is kept for the next"
+one_more.says = "the first word and the fourth"
 one_more.parts = ("what it reads", "what is kept")
 one_more.cases = lambda: [
     (*numbers(3, B, 1, d), tuple(numbers(2, B, t, d, seed=1)), heads) for t, heads in ((3, HEADS), (0, 4))
@@ -153,11 +150,11 @@ force.mistakes = {
 
 @exercise("10.6", "A gate that starts closed", difficulty=1, minutes=3, equation="Alayrac et al., section 2.2")
 def gated(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
-    """x (B, C, d) and what was found (B, C, d), behind a gate g ()."""
+    """x and what was found, both (B, C, d), the latter behind a gate g ()."""
     return x + torch.tanh(g) * found
 
 
-gated.says = "a gate that is shut, half open and negative; and the gradients, without which it never opens"
+gated.says = "a gate that is shut, open and negative; the gradients"
 gated.cases = lambda: [(numbers(B, C, d), numbers(B, C, d, seed=1), torch.tensor(g)) for g in (0.0, 0.8, -2.0)]
 gated.observe = learning
 gated.mistakes = {
@@ -169,11 +166,11 @@ gated.mistakes = {
 
 @exercise("10.7", "Patches as words", difficulty=1, minutes=3, equation="Liu et al., section 4.1")
 def sequence(a: Tensor, words: Tensor, project: Answer, E: Answer) -> Tensor:
-    """Places (B, L, D), projected, then the vectors of ids (B, C): (B, L + C, d)."""
+    """Projected places, then words: (B, L + C, d)."""
     return torch.cat([project(a), E(words)], 1)
 
 
-sequence.says = "places of two sizes before words; and the gradients at the places"
+sequence.says = "one place and more before words; the gradients"
 sequence.cases = lambda: [
     (numbers(B, n, 4), torch.arange(B * C).view(B, C), lambda a: a @ numbers(4, d), lambda ids: numbers(6, d)[ids])
     for n in (L, 1)
@@ -187,13 +184,13 @@ sequence.mistakes = {
 
 
 def _jury(dark: float, *speakers: tuple[float, list[int]]) -> Callable[[Tensor], float]:
-    """Percentages that stay: `dark` if all heads are blind, and some more if one head of a group, of which each says the same, sees."""
+    """What stays: `dark` if all heads are blind, and more for each group whose heads say the same, if one of them sees."""
     return lambda moved: dark + sum(share for share, group in speakers if not torch.as_tensor(moved)[group].all())
 
 
 @exercise("10.8", "The head without a vote", difficulty=2, minutes=8, equation="notebook 10")
 def heard(stay: Callable[[Tensor], float], heads: int) -> list[float]:
-    """For each head, how much more stays if it alone keeps its map than if none does; stay: of moved heads (heads,), a percentage."""
+    """How much more stays if only this head keeps its map than if none does; stay: from moved heads to a percentage."""
     dark = stay(torch.ones(heads) > 0)
     return [stay(torch.arange(heads) != head) - dark for head in range(heads)]
 
@@ -202,13 +199,13 @@ heard.says = "heads that say the same are heard, and a mute one is not"
 heard.cases = lambda: [(_jury(20, (60, [0, 1])), 3), (_jury(10, (30, [0]), (50, [1, 2, 4])), 5)]
 heard.observe = lambda answer, *inputs: got.tolist() if isinstance(got := answer(*inputs), Tensor) else got
 heard.mistakes = {
-    "the artefact lives: heads that say the same look mute, because the others still speak; blind all but one": (
+    "the artefact lives: heads that say the same look mute while the others speak; blind all but one": (
         lambda stay, heads: [stay(torch.zeros(heads) > 0) - stay(torch.arange(heads) == h) for h in range(heads)]
     ),
     "one is blinded where one should see: `moved` are those that lose their maps": (
         lambda stay, heads: [stay(torch.arange(heads) == h) - stay(torch.ones(heads) > 0) for h in range(heads)]
     ),
-    "even a mute head scores: some words stay with all heads blind, and those are not its merit": (
+    "even a mute head scores: take away what stays with all heads blind": (
         lambda stay, heads: [stay(torch.arange(heads) != h) for h in range(heads)]
     ),
 }
@@ -224,7 +221,7 @@ so_far.start = lambda captions, start: functional.pad(captions[:, 1:], (1, 0), v
 so_far.says = "each position holds the word before it, and the first the number of none yet"
 so_far.cases = lambda: [(torch.tensor([[3, 1, 4, 8], [5, 2, 6, 0]]), 7), (torch.tensor([[9, 2, 6, 5, 3, 0]]), 70)]
 so_far.mistakes = {
-    "the first of each is 0, the end mark: `start` belongs there": lambda *x: so_far(x[0], 0),
+    "the first of each is 0, the end mark, not `start`": lambda *x: so_far(x[0], 0),
     "the words have moved the wrong way": lambda *x: functional.pad(x[0][:, 1:], (0, 1), value=x[1]),
     "the caption's last word has come round to its beginning": lambda captions, start: captions.roll(1, 1),
 }
@@ -269,41 +266,24 @@ def share_on_objects(captions: Sequence[Sequence[str]], maps: Tensor, drawn: Seq
 
 def judge(answer: Answer, a: Tensor) -> list[str]:
     """[PASSES], or what is missing in a sentence, followed by the captions."""
-    result = answer(a)
-    problem = _unusable(result, *a.shape[:2])
-    if problem:
-        return [problem]
-    captions, maps = [_words(each) for each in result[0]], result[1]
-    _, drawn, _ = _project()
+    result, (_, drawn, _) = answer(a), _project()
+    try:
+        captions = [(each if isinstance(each, str) else " ".join(each)).split() for each in result[0]]
+        fits = not any(END_LABEL in each for each in captions) and result[1].shape[::2] == a.shape[:2]
+        fits &= max(map(len, captions)) <= result[1].shape[1] and bool(((result[1].sum(2) - 1).abs() < 1e-3).all())
+        fits &= len(captions) == len(a)
+    except Exception:  # of whatever form the result is
+        fits = False
+    if not fits:
+        return ["expected B captions of words, decoded and without the end mark, and maps (B, C, L) that all sum to 1"]
     right = sum(map(named_right, captions, drawn))
-    own, late, early = (share_on_objects(captions, maps.roll(n, 1), drawn) for n in (0, 1, -1))
+    own, late, early = (share_on_objects(captions, result[1].roll(n, 1), drawn) for n in (0, 1, -1))
     if right >= WORDS_BAR and own >= MAPS_BAR and own > max(late, early):
         return [PASSES]
     named = f"{right} of {2 * SCENES} objects have the right colour and shape (the bar is {WORDS_BAR})"
     peaks = f"{own:.0%} of the words for an object have the peak of their map on it (the bar is {MAPS_BAR:.0%})"
-    moved = f"with the map of the word before {late:.0%}, of the word after {early:.0%} (their own must be the best)"
+    moved = f"by the maps of the words before them {late:.0%}, after them {early:.0%}: their own must be the best"
     return [f"{named}; {peaks}; {moved}", *map(" ".join, captions)]
-
-
-def _words(caption: str | Sequence[str]) -> list[str]:
-    return caption.split() if isinstance(caption, str) else list(caption)
-
-
-def _unusable(result: Any, size: int, places: int) -> str | None:
-    """What is wrong with the form of a result; None if nothing is."""
-    if not isinstance(result, (tuple, list)) or len(result) != 2:
-        return f"expected captions and maps, got {kind(result)}"
-    captions, maps = result
-    if isinstance(captions, str) or not isinstance(captions, Sequence) or len(captions) != size:
-        return f"expected a list of {size} captions, got {kind(captions)}"
-    if not all(isinstance(word, str) and word != END_LABEL for caption in captions for word in _words(caption)):
-        return "expected captions of words, without the end mark; got something else: decode the ids"
-    longest = max(len(_words(caption)) for caption in captions)
-    if not isinstance(maps, Tensor) or maps.dim() != 3 or len(maps) != size or maps.shape[1] < longest:
-        return f"expected maps of shape {(size, longest, places)}, or with more than {longest} words, got {kind(maps)}"
-    if ((maps.sum(2) - 1).abs() > 1e-3).any():
-        return "expected maps that sum to 1 over the places, padded ones too, got others"
-    return None
 
 
 describe.says = (
