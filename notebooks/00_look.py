@@ -40,9 +40,9 @@ from satcourse import demo
 from satcourse.exercises import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.widgets import drawings
-from satcourse.widgets.reading import annotate, read
+from satcourse.widgets.reading import annotate, labels, read
 from satcourse.widgets.scrubber import Scrubber
-from satcourse.widgets.steering import look_again
+from satcourse.widgets.steering import everywhere, look_again
 from satcourse.widgets.upload import show_caption, show_upload_button
 from satlib.data import images, scenes
 from satlib.evaluation import overlay, plots
@@ -121,22 +121,7 @@ my_green_guess = ...  # (low, high), or skip
 # %%
 seal(my_green_guess)
 tints = {"green": "#5cc85c", "red": "#f07070", "purple": "#c39bd3", "yellow": "#f2c80f", "orange": "#ffa64d"}
-
-
-def says(captioner, a, words, index):
-    """The words' probabilities (L, K) at `index` if all attention is on one place, for each of the L places."""
-    L = len(a)
-    return look_again(captioner, a.expand(L, -1, -1), [words] * L, [index] * L, torch.eye(L))
-
-
-def labels(captioner, p):
-    """Each place's likeliest word and its probability, by the rows of places: p (L, K)."""
-    likeliest, columns = p.max(1), captioner.encoder.grid[1]
-    said = [(captioner.vocabulary.words[word], p) for p, word in zip(*(each.tolist() for each in likeliest))]
-    return [said[start : start + columns] for start in range(0, len(p), columns)]
-
-
-colours = labels(captioner, says(captioner, a, caption.words, 8))
+colours = labels(captioner, everywhere(captioner, a, caption.words, 8))
 green = sum(word == "green" for row in colours for word, _ in row)
 reveal("places at which it says green", green)
 drawings.answers_figure(scene.photo(), colours, "green", tints=tints)
@@ -183,7 +168,7 @@ Scrubber(photographer, {"elephants": photographs["elephants"], **photographs})
 # %% tags=["docs:labels"]
 a_savanna = annotate(photographer, photographs["elephants"])
 savanna = read(photographer, a_savanna).words
-places = labels(photographer, says(photographer, a_savanna, savanna, savanna.index("beach")))
+places = labels(photographer, everywhere(photographer, a_savanna, savanna, savanna.index("beach")))
 drawings.answers_figure(photographs["elephants"], places, "beach")
 
 # %% [markdown]
@@ -325,7 +310,7 @@ reveal("captions of scenes right with the mean, in percent", metrics["scenes-non
 # %%
 a_dog = annotate(photographer, photographs["dog"])
 words = read(photographer, a_dog).words
-here = says(photographer, a_dog, words, words.index("dog"))
+here = everywhere(photographer, a_dog, words, words.index("dog"))
 drawings.answers_figure(photographs["dog"], labels(photographer, here), "dog")
 
 # %% [markdown]
@@ -350,7 +335,7 @@ def evidence(here, elsewhere):
 
 # %%
 others = [annotate(photographer, photo) for name, photo in photographs.items() if name != "dog"]
-elsewhere = torch.cat([says(photographer, other, words, words.index("dog")) for other in others])  # (7 * 196, K)
+elsewhere = torch.cat([everywhere(photographer, other, words, words.index("dog")) for other in others])  # (7 * 196, K)
 lives = evidence(here, elsewhere)
 for verdict, which in (("labels", lives | True), ("evidence", lives)):
     said = Counter(photographer.vocabulary.words[word] for word in here.argmax(1)[which].tolist())

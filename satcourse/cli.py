@@ -21,9 +21,12 @@ def check(options: argparse.Namespace) -> int:
     return grading.main(options.files)
 
 
-@command(option("--out", type=Path, default=Path("demo"), help="folder for all results"))
+@command(
+    option("--out", type=Path, default=Path("demo"), help="folder for all results"),
+    option("--no-open", action="store_true", help="do not show the first picture in a browser"),
+)
 def demo(options: argparse.Namespace) -> None:
-    """Train on drawn scenes, evaluate, and caption photographs, in minutes on a CPU."""
+    """Move a model's attention, train one on drawn scenes, and caption photographs, in minutes on a CPU."""
     from satcourse import demo
 
-    demo.run(options.out)
+    demo.run(options.out, show=not options.no_open)

@@ -69,3 +69,10 @@ def read(captioner: Captioner, a: Tensor, forced: Sequence[str] = (), given: Ten
             break
     alphas = torch.stack(maps).unflatten(1, captioner.encoder.grid)
     return Reading(captioner.vocabulary.decode(words), alphas, alternatives)
+
+
+def labels(captioner: Captioner, p: Tensor) -> list[list[tuple[str, float]]]:
+    """Each place's likeliest word and its probability, by the rows of places: p (L, K)."""
+    likeliest, columns = p.max(1), captioner.encoder.grid[1]
+    said = [(captioner.vocabulary.words[i], chance) for chance, i in zip(*(x.tolist() for x in likeliest), strict=True)]
+    return [said[start : start + columns] for start in range(0, len(p), columns)]

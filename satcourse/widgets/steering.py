@@ -108,3 +108,9 @@ def look_again(
         given[rows, at] = maps.to(a)
     logits = steered(captioner.decoder, given=given)(a, ids).logits[rows, at]
     return torch.softmax(logits.index_fill(1, torch.tensor(UNKNOWN, device=a.device), -torch.inf), dim=1)
+
+
+def everywhere(captioner: Captioner, a: Tensor, words: Sequence[str], index: int) -> Tensor:
+    """The distribution over word `index` of a caption if all attention is on one place, for each place of a (L, D): (L, K)."""
+    L = len(a)
+    return look_again(captioner, a.expand(L, -1, -1), [words] * L, [index] * L, torch.eye(L))
