@@ -267,15 +267,15 @@ def share_on_objects(captions: Sequence[Sequence[str]], maps: Tensor, drawn: Seq
 def judge(answer: Answer, a: Tensor) -> list[str]:
     """[PASSES], or what is missing in a sentence, followed by the captions."""
     result, (_, drawn, _) = answer(a), _project()
+    form = ["expected B captions of words, decoded and without the end mark, and maps (B, C, L) that all sum to 1"]
     try:
         captions = [(each if isinstance(each, str) else " ".join(each)).split() for each in result[0]]
         fits = not any(END_LABEL in each for each in captions) and result[1].shape[::2] == a.shape[:2]
         fits &= max(map(len, captions)) <= result[1].shape[1] and bool(((result[1].sum(2) - 1).abs() < 1e-3).all())
-        fits &= len(captions) == len(a)
     except Exception:  # of whatever form the result is
-        fits = False
-    if not fits:
-        return ["expected B captions of words, decoded and without the end mark, and maps (B, C, L) that all sum to 1"]
+        return form
+    if not fits or len(captions) != len(a):
+        return form
     right = sum(map(named_right, captions, drawn))
     own, late, early = (share_on_objects(captions, result[1].roll(n, 1), drawn) for n in (0, 1, -1))
     if right >= WORDS_BAR and own >= MAPS_BAR and own > max(late, early):
