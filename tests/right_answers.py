@@ -331,7 +331,7 @@ def weights_one_by_one(q, k, heads, visible=None):
     return result
 
 
-@right("10.4")
+@right("10.5")
 def force_map_by_map(alpha, light, moved):
     result = alpha.clone()
     for b, t in (light.sum(2) > 0).nonzero().tolist():
@@ -345,10 +345,22 @@ RIGHT["10.2"] += [
 RIGHT["10.3"] += [
     lambda p, w: torch.tensor([[j < p or p <= j <= i for j in range(p + w)] for i in range(p + w)]),
 ]
-RIGHT["10.5"] += [lambda captions, start: torch.tensor([[start, *row[:-1]] for row in captions.tolist()])]
+RIGHT["10.9"] += [lambda captions, start: torch.tensor([[start, *row[:-1]] for row in captions.tolist()])]
 
 
-@right("10.6")
+@right("10.4")
+def one_more_by_torch(q, k, v, kept, heads):
+    keys, values = (torch.hstack(pair) for pair in zip(kept, (k, v), strict=True))
+    parts = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q, keys, values))
+    return functional.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2), [keys, values]
+
+
+RIGHT["10.6"] += [lambda x, found, g: torch.addcmul(x, (2 * g).sigmoid() * 2 - 1, found)]
+RIGHT["10.7"] += [lambda a, words, project, E: torch.hstack((project(a), E(words)))]
+RIGHT["10.8"] += [lambda stay, n: torch.tensor([stay(row) - stay(row | True) for row in ~torch.eye(n).bool()])]
+
+
+@right("10.10")
 def described_in_sentences(a):
-    captions, maps = reference("10.6")(a)
+    captions, maps = reference("10.10")(a)
     return [" ".join(words) for words in captions], maps.double()

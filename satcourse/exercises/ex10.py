@@ -1,7 +1,7 @@
-"""Exercises of notebook 10: attention with heads, who may look at whom, light moved in some heads; and the project."""
+"""Exercises of notebook 10: attention with heads, light moved in some, gate and projector; and the project."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from satcourse.exercises import ex02
-from satcourse.exercises.compare import kind
-from satcourse.exercises.task import Answer, distribution, exercise, numbers, sums_to_one
+from satcourse.exercises.task import Answer, distribution, exercise, gradients, numbers, sums_to_one
 from satcourse.lessons.vectors import Vectors
 from satlib.data import scenes
 from satlib.data.features import Pixels
@@ -26,42 +25,54 @@ WORDS_BAR, MAPS_BAR = 160, 0.5  # objects of 200 named right; the share of the w
 PASSES = "both bars are passed"
 
 
-@exercise("10.1", "Where the heads look", difficulty=2, minutes=10, equation="Vaswani et al., section 3.2")
+def learning(answer: Answer, *inputs: Any) -> Any:
+    """A result, and the gradients of its squares' sum at the tensors of floats."""
+    leaves = [x.requires_grad_() for x in inputs if isinstance(x, Tensor) and x.is_floating_point()]
+    result = answer(*inputs)
+    if not isinstance(result, Tensor):
+        return result
+    return {"": result, **gradients(result.square().sum(), {f"tensor {n}": x for n, x in enumerate(leaves, 1)})}
+
+
+@exercise("10.1", "Where the heads look", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2")
 def weights(
-    q: Tensor, k: Tensor, heads: int, visible: Tensor | None = None, *, scaled: bool = True, hide_late: bool = False
+    q: Tensor, k: Tensor, heads: int, visible: Tensor | None = None, *, root: Answer = math.sqrt, late: bool = False
 ) -> Tensor:
     """The maps of all heads: (B, C, d), (B, L, d) -> (B, heads, C, L); energies of hidden keys are set to minus infinity."""
     q, k = transformer.split(q, heads), transformer.split(k, heads)
-    e = q @ k.mT / (math.sqrt(q.shape[-1]) if scaled else 1)
-    if visible is not None and not hide_late:
+    e = q @ k.mT / root(q.shape[-1])
+    if visible is not None and not late:
         e = e.masked_fill(~visible, -torch.inf)
     alpha = torch.softmax(e, -1)
-    return alpha * visible if visible is not None and hide_late else alpha
+    return alpha * visible if visible is not None and late else alpha
 
 
-weights.says = "two heads and four, with and without a mask, and large energies"
+weights.says = "two heads and four, with and without a mask, large energies; the gradients"
 weights.cases = lambda: [
     (numbers(B, C, d), numbers(B, L, d, seed=1), HEADS),
     (numbers(B, 4, d, seed=2, scale=5), numbers(B, 4, d, seed=3, scale=5), 4, visible(0, 4)),
 ]
-weights.advise = sums_to_one(-1, over="the keys")
+weights.observe = learning
+weights.advise = lambda expected, got: sums_to_one(-1, over="the keys")(expected[""], got[""])
 weights.mistakes = {
-    "the energies are not divided by the square root of d / heads": partial(weights, scaled=False),
-    "hidden keys are taken out after the softmax: hide their energies before it": partial(weights, hide_late=True),
+    "the energies are not divided by the square root of d / heads": partial(weights, root=lambda n: 1),
+    "the energies are divided by d / heads: divide by its square root": partial(weights, root=float),
+    "hidden keys are taken out after the softmax: hide their energies before it": partial(weights, late=True),
 }
 
 
-@exercise("10.2", "What the heads read", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2.2")
+@exercise("10.2", "What the heads read", difficulty=2, minutes=6, equation="Vaswani et al., section 3.2.2")
 def read(alpha: Tensor, v: Tensor) -> Tensor:
     """What the heads read, next to each other: maps (B, heads, C, L), values (B, L, d) -> (B, C, d)."""
     return transformer.joined(alpha @ transformer.split(v, alpha.shape[1]))
 
 
-read.says = "two heads and three, each with its share of the values"
+read.says = "two heads and three, each with its share; the gradients"
 read.cases = lambda: [
     (distribution(B, HEADS, C, L, sharp=2), numbers(B, L, d, seed=1)),
     (distribution(1, 3, 4, 4, seed=2, sharp=2), numbers(1, 4, 6, seed=3)),
 ]
+read.observe = learning
 read.mistakes = {
     "the heads' results lie one after the other: transpose back to (B, C, heads, d / heads) before you join them": (
         lambda alpha, v: (alpha @ transformer.split(v, alpha.shape[1])).reshape(len(v), -1, v.shape[2])
@@ -69,21 +80,43 @@ read.mistakes = {
 }
 
 
-@exercise("10.3", "Who may look at whom", difficulty=1, minutes=5, equation="Vaswani et al., section 3.2.3")
-def visible(places: int, words: int, *, words_ahead: bool = False) -> Tensor:
+@exercise("10.3", "Who may look at whom", difficulty=1, minutes=4, equation="Vaswani et al., section 3.2.3")
+def visible(places: int, words: int) -> Tensor:
     """Rows may look at columns: places at all places, words at all places and at the words up to themselves."""
     mask = torch.ones(places + words, places + words).tril() > 0
     mask[:places, :places] = True
-    if words_ahead:
-        mask[places:, places:] = True
     return mask
 
 
 visible.says = "words alone, and words after places"
 visible.cases = lambda: [(0, 4), (3, 2), (2, 5)]
 visible.mistakes = {
+    "True and False are exchanged: True is where one may look": lambda p, w: ~visible(p, w),
     "a word may look at itself": lambda p, w: visible(p, w) & ~torch.diag(torch.arange(p + w) >= p),
-    "a word sees those after it: that is the caption which it should predict": partial(visible, words_ahead=True),
+    "a word sees those after it: that is the caption which it should predict": (
+        lambda p, w: (torch.arange(p + w) >= p).unsqueeze(1) | (torch.arange(p + w) < p)
+    ),
+}
+
+
+@exercise("10.4", "Keys and values, kept", difficulty=2, minutes=8, equation="Shazeer, 2019")
+def one_more(q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int) -> tuple[Tensor, Any]:
+    """What the newest word reads, and the longer keys and values; q, k, v: (B, 1, d), kept: (B, t, d) each."""
+    keys, values = torch.cat([kept[0], k], 1), torch.cat([kept[1], v], 1)
+    return read(weights(q, keys, heads), values), (keys, values)
+
+
+one_more.says = "the first word and the fourth"
+one_more.parts = ("what it reads", "what is kept")
+one_more.cases = lambda: [
+    (*numbers(3, B, 1, d), tuple(numbers(2, B, t, d, seed=1)), heads) for t, heads in ((3, HEADS), (0, 4))
+]
+one_more.mistakes = {
+    "the word itself is missing: keep its key and value before it reads": (
+        lambda q, k, v, kept, heads: (read(weights(q, kept[0], heads), kept[1]), one_more(q, k, v, kept, heads)[1])
+    ),
+    "the newest word is not kept: the next one will not see it": lambda *x: (one_more(*x)[0], x[3]),
+    "the newest word stands last": lambda q, k, v, kept, heads: one_more(q, *kept, (k, v), heads),
 }
 
 
@@ -94,7 +127,7 @@ def _lights(*words: int, seed: int = 0) -> Tensor:
     return light
 
 
-@exercise("10.4", "Move the light in some heads", difficulty=2, minutes=8, equation="notebook 09")
+@exercise("10.5", "Move the light in some heads", difficulty=2, minutes=6, equation="notebook 09")
 def force(alpha: Tensor, light: Tensor, moved: Tensor) -> Tensor:
     """The maps (B, heads, C, L) with a light (B, C, L) in the moved heads (heads,); where it is zero, their own."""
     changed = (light.sum(-1, keepdim=True) > 0).unsqueeze(1) & moved.view(-1, 1, 1)
@@ -115,7 +148,70 @@ force.mistakes = {
 }
 
 
-@exercise("10.5", "A loss that is too good", difficulty=2, minutes=5, equation="section 4.3", kind="bug")
+@exercise("10.6", "A gate that starts closed", difficulty=1, minutes=3, equation="Alayrac et al., section 2.2")
+def gated(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
+    """x and what was found, both (B, C, d), the latter behind a gate g ()."""
+    return x + torch.tanh(g) * found
+
+
+gated.says = "a gate that is shut, open and negative; the gradients"
+gated.cases = lambda: [(numbers(B, C, d), numbers(B, C, d, seed=1), torch.tensor(g)) for g in (0.0, 0.8, -2.0)]
+gated.observe = learning
+gated.mistakes = {
+    "a sigmoid is half open at g = 0: with tanh it is shut": lambda x, found, g: x + torch.sigmoid(g) * found,
+    "x goes through the gate too: shut, nothing is left of the language": lambda x, found, g: g.tanh() * (x + found),
+    "without the tanh nothing keeps the gate below 1": lambda x, found, g: x + g * found,
+}
+
+
+@exercise("10.7", "Patches as words", difficulty=1, minutes=3, equation="Liu et al., section 4.1")
+def sequence(a: Tensor, words: Tensor, project: Answer, E: Answer) -> Tensor:
+    """Projected places, then words: (B, L + C, d)."""
+    return torch.cat([project(a), E(words)], 1)
+
+
+sequence.says = "one place and more before words; the gradients"
+sequence.cases = lambda: [
+    (numbers(B, n, 4), torch.arange(B * C).view(B, C), lambda a: a @ numbers(4, d), lambda ids: numbers(6, d)[ids])
+    for n in (L, 1)
+]
+sequence.observe = learning
+sequence.mistakes = {
+    "the places come first, so that every word may look back at them": (
+        lambda a, words, project, E: torch.cat([E(words), project(a)], 1)
+    ),
+}
+
+
+def _jury(dark: float, *speakers: tuple[float, list[int]]) -> Callable[[Tensor], float]:
+    """What stays: `dark` if all heads are blind, and more for each group whose heads say the same, if one of them sees."""
+    return lambda moved: dark + sum(share for share, group in speakers if not torch.as_tensor(moved)[group].all())
+
+
+@exercise("10.8", "The head without a vote", difficulty=2, minutes=8, equation="notebook 10")
+def heard(stay: Callable[[Tensor], float], heads: int) -> list[float]:
+    """How much more stays if only this head keeps its map than if none does; stay: from moved heads to a percentage."""
+    dark = stay(torch.ones(heads) > 0)
+    return [stay(torch.arange(heads) != head) - dark for head in range(heads)]
+
+
+heard.says = "heads that say the same are heard, and a mute one is not"
+heard.cases = lambda: [(_jury(20, (60, [0, 1])), 3), (_jury(10, (30, [0]), (50, [1, 2, 4])), 5)]
+heard.observe = lambda answer, *inputs: got.tolist() if isinstance(got := answer(*inputs), Tensor) else got
+heard.mistakes = {
+    "the artefact lives: heads that say the same look mute while the others speak; blind all but one": (
+        lambda stay, heads: [stay(torch.zeros(heads) > 0) - stay(torch.arange(heads) == h) for h in range(heads)]
+    ),
+    "one is blinded where one should see: `moved` are those that lose their maps": (
+        lambda stay, heads: [stay(torch.arange(heads) == h) - stay(torch.ones(heads) > 0) for h in range(heads)]
+    ),
+    "even a mute head scores: take away what stays with all heads blind": (
+        lambda stay, heads: [stay(torch.arange(heads) != h) for h in range(heads)]
+    ),
+}
+
+
+@exercise("10.9", "A loss that is too good", difficulty=2, minutes=4, equation="section 4.3", kind="bug")
 def so_far(captions: Tensor, start: int) -> Tensor:
     """What a decoder has read when it chooses each word: the words before it, and first the number of "none yet"."""
     return functional.pad(captions[:, :-1], (1, 0), value=start)
@@ -123,8 +219,9 @@ def so_far(captions: Tensor, start: int) -> Tensor:
 
 so_far.start = lambda captions, start: functional.pad(captions[:, 1:], (1, 0), value=start)
 so_far.says = "each position holds the word before it, and the first the number of none yet"
-so_far.cases = lambda: [(torch.tensor([[3, 1, 4, 0], [5, 2, 6, 0]]), 7), (torch.tensor([[9, 2, 6, 5, 3, 0]]), 70)]
+so_far.cases = lambda: [(torch.tensor([[3, 1, 4, 8], [5, 2, 6, 0]]), 7), (torch.tensor([[9, 2, 6, 5, 3, 0]]), 70)]
 so_far.mistakes = {
+    "the first of each is 0, the end mark, not `start`": lambda *x: so_far(x[0], 0),
     "the words have moved the wrong way": lambda *x: functional.pad(x[0][:, 1:], (0, 1), value=x[1]),
     "the caption's last word has come round to its beginning": lambda captions, start: captions.roll(1, 1),
 }
@@ -138,7 +235,7 @@ def _project() -> tuple[Captioner, list[scenes.Scene], Tensor]:
     return captioner, [scenes.scene(id, SEED) for id in ids], Vectors(captioner, Pixels(data), ids).a
 
 
-@exercise("10.6", "Your captioner", difficulty=3, minutes=30, equation="equations 4 to 6")
+@exercise("10.10", "Your captioner", difficulty=3, minutes=30, equation="equations 4 to 6")
 def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
     """Greedy captions by `scenes-soft`, and their maps: a (B, L, D) -> B lists of words, (B, C, L)."""
     captioner, *_ = _project()
@@ -169,53 +266,35 @@ def share_on_objects(captions: Sequence[Sequence[str]], maps: Tensor, drawn: Seq
 
 def judge(answer: Answer, a: Tensor) -> list[str]:
     """[PASSES], or what is missing in a sentence, followed by the captions."""
-    result = answer(a)
-    problem = _unusable(result, *a.shape[:2])
-    if problem:
-        return [problem]
-    captions, maps = [_words(each) for each in result[0]], result[1]
-    _, drawn, _ = _project()
-    right, on_objects = sum(map(named_right, captions, drawn)), share_on_objects(captions, maps, drawn)
-    if right >= WORDS_BAR and on_objects >= MAPS_BAR:
+    result, (_, drawn, _) = answer(a), _project()
+    form = ["expected B captions of words, decoded and without the end mark, and maps (B, C, L) that all sum to 1"]
+    try:
+        captions = [(each if isinstance(each, str) else " ".join(each)).split() for each in result[0]]
+        fits = not any(END_LABEL in each for each in captions) and result[1].shape[::2] == a.shape[:2]
+        fits &= max(map(len, captions)) <= result[1].shape[1] and bool(((result[1].sum(2) - 1).abs() < 1e-3).all())
+    except Exception:  # of whatever form the result is
+        return form
+    if not fits or len(captions) != len(a):
+        return form
+    right = sum(map(named_right, captions, drawn))
+    own, late, early = (share_on_objects(captions, result[1].roll(n, 1), drawn) for n in (0, 1, -1))
+    if right >= WORDS_BAR and own >= MAPS_BAR and own > max(late, early):
         return [PASSES]
     named = f"{right} of {2 * SCENES} objects have the right colour and shape (the bar is {WORDS_BAR})"
-    peaks = f"{on_objects:.0%} of the words for an object have the peak of their map on it (the bar is {MAPS_BAR:.0%})"
-    return [f"{named}; {peaks}", *map(" ".join, captions)]
+    peaks = f"{own:.0%} of the words for an object have the peak of their map on it (the bar is {MAPS_BAR:.0%})"
+    moved = f"by the maps of the words before them {late:.0%}, after them {early:.0%}: their own must be the best"
+    return [f"{named}; {peaks}; {moved}", *map(" ".join, captions)]
 
 
-def _words(caption: str | Sequence[str]) -> list[str]:
-    return caption.split() if isinstance(caption, str) else list(caption)
-
-
-def _unusable(result: Any, size: int, places: int) -> str | None:
-    """What is wrong with the form of a result; None if nothing is."""
-    if not isinstance(result, (tuple, list)) or len(result) != 2:
-        return f"expected captions and maps, got {kind(result)}"
-    captions, maps = result
-    if isinstance(captions, str) or not isinstance(captions, Sequence) or len(captions) != size:
-        return f"expected a list of {size} captions, got {kind(captions)}"
-    if not all(isinstance(word, str) and word != END_LABEL for caption in captions for word in _words(caption)):
-        return "expected captions of words, without the end mark; got something else: decode the ids"
-    longest = max(len(_words(caption)) for caption in captions)
-    if not isinstance(maps, Tensor) or maps.dim() != 3 or len(maps) != size or maps.shape[1] < longest:
-        return f"expected maps of shape {(size, longest, places)}, or with more than {longest} words, got {kind(maps)}"
-    if ((maps.sum(2) - 1).abs() > 1e-3).any():
-        return "expected maps that sum to 1 over the places, padded ones too, got others"
-    return None
-
-
-def _one_map(a: Tensor) -> tuple[list[list[str]], Tensor]:
-    captions, maps = describe(a)
-    lengths = [len(each) for each in captions]
-    means = torch.stack([each[:length].mean(0) for each, length in zip(maps, lengths, strict=True)])
-    return captions, means.unsqueeze(1).expand_as(maps)
-
-
-describe.says = f"at least {WORDS_BAR} of {2 * SCENES} objects of new scenes named right, and maps on what is named"
+describe.says = (
+    f"at least {WORDS_BAR} of {2 * SCENES} objects of new scenes named right; each word's own map beats its neighbours'"
+)
 describe.cases = lambda: [(_project()[2],)]
 describe.observe = judge
 describe.advise = lambda expected, got: got[0]
 describe.seconds = 120.0
 describe.mistakes = {
-    "the words pass, but each caption has one map for all of its words: give each word the map it was chosen with": _one_map,
+    "each word has the map of the word before it: the first map belongs to the first word": (
+        lambda a: (lambda captions, maps: (captions, maps.roll(1, 1)))(*describe(a))
+    ),
 }
