@@ -197,7 +197,7 @@ def learning_rate(step: int, steps: int, warmup: int, highest: float) -> float:
 #
 # You want batches of 64 captions, and only 24 fit. Then run three passes, of 24, 24 and 16, and take one step: `backward()` *adds*
 # to `.grad`. Each pass has the mean loss of its own *words*. What must it be multiplied with, so that the sum is the gradient of the
-# mean over all words? (In October 2024 Unsloth and Hugging Face found that their trainers had weighted the parts alike, for years.)
+# mean over all words? (Widely used trainers weighted the parts alike until October 2024.)
 
 
 # %% tags=["task:8.4"]
@@ -393,8 +393,8 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
     display(plots.attention_figure(photo, caption.words, caption.alphas))
 
 # %% [markdown]
-# Your loop has trained a model that looks. The first picture is a scene that it captions right, the second one where it errs. One can
-# look at the right things and still say the wrong one.
+# Your loop has trained a model that looks. The second picture is one where it errs. One can look at the right things and still say the
+# wrong one.
 #
 # ### Which optimiser?
 #
@@ -455,8 +455,7 @@ print(f"nine epochs on the H200: {minutes:.1f} minutes")
 # BLEU has its own ideas. A model that grows too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing,
 # as long as its likeliest word stays the likeliest. And BLEU jumps by two or three points from epoch to epoch.
 #
-# > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU,
-# > and the model kept is the one with the best BLEU on held-out captions.
+# > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU.
 #
 # Write that rule. Higher is better; an equal score is not. Training stops after `patience` epochs in a row without a better
 # score, or when the scores end.
@@ -494,16 +493,14 @@ for patience in (1, 3, 10):
     print(f"patience {patience:2}: best epoch {best}, dev BLEU-4 {bleu[best - 1]:.2f}; stops after epoch {last}")
 
 # %% [markdown]
-# With the paper's way and a patience of 10, the run stops after epoch 18 and keeps epoch 8. A patience of 3 would have kept
-# epoch 4, for a loss of 0.14 BLEU and after 7 epochs in place of 18.
+# A patience of 3 would have kept epoch 4 in place of 8, for a loss of 0.14 BLEU, and stopped after 7 epochs in place of 18.
 #
 # ### What made it better
 # <!-- index: section 4.3 | fine-tuning the encoder: its own learning rate, frozen batch statistics | satlib.model.encoders.freeze_statistics | tests/test_fine_tuning.py -->
 #
-# The paper left its encoder as it was. `flickr8k-lite0-tuned` trained it, at a quarter of the decoder's rate after a warm-up of 400
-# batches, because a random decoder's gradients would spoil what it knows, and with frozen batch statistics: 32 photographs are too few to
-# estimate them again. On [dev](../docs/results.md) that raised CIDEr from 52.9 to 56.4, and photographs of 448 pixels, with
-# $14 \times 14$ places, to 60.2. (One run each.)
+# `flickr8k-lite0-tuned` trained its encoder, too, at a quarter of the decoder's rate after 400 batches of warm-up, because a random
+# decoder's gradients would spoil what it knows. On [dev](../docs/results.md) that raised CIDEr from 52.9 to 56.4, and photographs of 448
+# pixels, with $14 \times 14$ places, to 60.2. (One run each.)
 
 # %% [markdown]
 # ### What to type
@@ -697,8 +694,8 @@ print(f"from the weights alone: they differ by {100 * distance('weights only', '
 # 0: every bit is the same.
 
 # %% [markdown]
-# The run from the weights alone may end better or worse, but it is a different experiment. (On a GPU some operations give other bits
-# every time; there it holds up to rounding.)
+# The run from the weights alone is a different experiment. (On a GPU, where some operations give other bits every time, it holds up to
+# rounding.)
 
 # %% [markdown]
 # ## Several processes, one training run
@@ -798,8 +795,7 @@ reveal("plain average, percent", 100 * wrong["plain"])
 # By 15 percent, and your shares give the gradient of one process, up to rounding.
 
 # %% [markdown]
-# Nothing warns you about the plain average: training continues, and what it learns depends on the number of GPUs. In each step the ranks
-# exchange one number per weight, however few rows they have. So with more GPUs, use larger batches.
+# Nothing warns you about the plain average: training continues, and what it learns depends on the number of GPUs.
 
 # %% [markdown]
 # ## What the test split says
@@ -922,7 +918,6 @@ for name, one, other in (
 # - R. Pascanu, T. Mikolov, Y. Bengio. *On the Difficulty of Training Recurrent Neural Networks.* ICML 2013: clipping, section
 #   3.2.
 # - P. Micikevicius et al. *Mixed Precision Training.* ICLR 2018: loss scaling, and weights kept in float32.
-# - D. Kalamkar et al. *A Study of BFLOAT16 for Deep Learning Training.* 2019.
 # - S. Li et al. *PyTorch Distributed.* VLDB 2020.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}

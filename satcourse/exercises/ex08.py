@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from satcourse.exercises.calls import Failed
+from satcourse.exercises.compare import kind
 from satcourse.exercises.task import Answer, exercise, generator, numbers
 from satlib.data.text import PAD
 from satlib.model.decoder import Decoder
@@ -61,7 +63,9 @@ def _weights(decoder: Decoder) -> Tensor:
 def _overfitted(answer: Answer, seed: int, steps: int) -> Any:
     decoder, optimiser, parts = _learner(seed)
     losses = answer(decoder, optimiser, *parts[1], steps)
-    return {"the losses": losses, "the weights": _weights(decoder)} if isinstance(losses, list) else losses
+    if not isinstance(losses, list):
+        raise Failed(f"expected a list of the losses, got {kind(losses)}")
+    return {"the losses": losses, "the weights": _weights(decoder)}
 
 
 @exercise("8.2", "One batch, learnt by heart", difficulty=2, minutes=8)
