@@ -14,19 +14,18 @@
 # # 7. Decoding and judging
 #
 # A trained captioner knows, after any words, how likely each next word is. Somebody has to turn that into a sentence, and
-# somebody has to say whether the sentence is any good. Neither is a formality.
+# somebody has to say whether the sentence is any good.
 #
-# Take a riddle with you. A public re-implementation of the paper reports a BLEU-1 of 64.8 and a BLEU-4 of 15.5; a model of ours
-# has 64.7 and 22.6. Something is wrong with the first pair, and it is not the model. By the end of this page you will see it at
-# a glance.
+# Take a riddle with you. A public re-implementation of the paper reports a BLEU-1 of 64.8 and a BLEU-4 of 15.5 (each the best of its epochs,
+# on dev); a model of ours has 64.7 and 22.6. Something is wrong with the first pair, and it is not the model.
 #
 # **You will be able to**
 #
 # - write greedy decoding, beam search and nucleus sampling, and say why likelier captions need not be better;
-# - write BLEU, and build a lie that it likes;
-# - count what captions invent (CHAIR), and know when to distrust a model as the judge.
+# - write BLEU, count what captions invent (CHAIR), and know when to distrust a model as the judge;
+# - build a lie that BLEU likes, and the metric that convicts it.
 #
-# **Time**: 54 minutes to read, 85 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03
+# **Time**: 42 minutes to read, 88 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03
 # for words and references, 04 for the decoder; nothing to download.
 
 # %%
@@ -43,7 +42,7 @@ from matplotlib.patches import Patch
 from pycocoevalcap.cider.cider import Cider
 from torch import Tensor
 
-from satcourse.exercises import reveal
+from satcourse.exercises import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.widgets.beam_tree import tree_figure
 from satlib.data import scenes, text
@@ -71,8 +70,7 @@ def key(figure, true, false):
 # ## A model is a table of next words
 #
 # A captioner gives $p(y_t \mid a, y_1, \dots, y_{t-1})$; the probability of a caption is the product over its words and its end
-# mark. Decoding needs nothing else, so we start with a captioner that you can read: one photograph, a dog, and a table of next
-# words.
+# mark. So we start with a captioner that you can read: one photograph, a dog, and a table of next words.
 
 # %%
 TABLE = {
@@ -111,9 +109,9 @@ print(f"{len(captions)} captions; the likeliest: {' '.join(best)}, p = {captions
 # %% [markdown]
 # ## Greedy decoding
 #
-# With nine captions one can try everything. With 2,500 words one cannot, and the simplest way out is greed: the likeliest word,
-# then the likeliest after it, until the end mark, `END`, or until there are `longest` words. A model is a function here:
-# `next_words(prefix)` takes a tuple of words, `()` at the beginning, and returns a dict from word to probability.
+# With nine captions one can try everything; with 2,500 words one cannot. The simplest way out is greed: the likeliest word, then the
+# likeliest after it, until the end mark, `END`, or until there are `longest` words. A model is a function here: `next_words(prefix)`
+# takes a tuple of words, `()` at the beginning, and returns a dict from word to probability.
 
 
 # %% tags=["task:7.1"]
@@ -136,15 +134,19 @@ def greedy(next_words, longest: int) -> list[str]:
 # likeliest one has 0.289.)
 
 # %%
-my_guess_greedy = ...  # a number in place of the dots, before you run the next cell
+my_guess_greedy = ...  # a range that you are 80 % sure of, (low, high), or skip
 
 # %%
+seal(my_guess_greedy)
 chosen = tuple(greedy(story, 6))
-reveal("probability of the greedy caption", my_guess_greedy, captions[chosen])
+reveal("probability of the greedy caption", captions[chosen])
 tree_figure(story, best=chosen)
 
+# %% [markdown] tags=["answer"]
+# 0.144, half of what is possible.
+
 # %% [markdown]
-# 0.144, half of what is possible. The likeliest caption begins with "the", "a" is the likelier first word, and greed never looks back.
+# The likeliest caption begins with "the", "a" is the likelier first word, and greed never looks back.
 
 # %% [markdown]
 # ## Beam search
@@ -199,12 +201,9 @@ print(f"captions with a property: {sum(specific.values()):.2f} together, the bes
 tree_figure(story, {*asked, tuple(found)}, best=tuple(found))
 
 # %% [markdown]
-# With a width of two, "the" survives the first step, and the beam finds the likeliest caption. Dotted paths were dropped, never
-# reached, or ended and lost.
-#
-# Now read the tree again. The captions that mention a property ("brown", "big") have 0.51 of the probability together. Yet "the
-# dog runs" wins. There are many ways to be specific, and they share; there are few ways to be bland. **Search for the likeliest
-# sentence, and you search for blandness.** (We made this table up. But GPT-2's likeliest texts are bland, too: Holtzman et al.)
+# With a width of two, "the" survives the first step, and the beam finds the likeliest caption. Now read the tree again. The captions that
+# mention a property ("brown", "big") have 0.51 of the probability together. Yet "the dog runs" wins. There are many ways to be specific,
+# and they share. **Search for the likeliest sentence, and you search for blandness.** (We made this table up; for GPT-2, see Holtzman et al.)
 
 # %% [markdown]
 # ## The same on a captioner that sees
@@ -251,8 +250,8 @@ for axis, (i, (words, log_p)) in zip(axes, few.items(), strict=True):
 plt.show()
 
 # %% [markdown]
-# Your beam search has captioned three pictures, and all three captions are right. None has even three percent of the probability:
-# there are so many ways to say it. For 120 pictures at once, satlib's `search.beam_search` takes over.
+# All three captions are right, and none has even three percent of the probability: there are so many ways to say it. For 120 pictures at
+# once, satlib's `search.beam_search` takes over.
 
 # %% [markdown]
 # ## Sampling
@@ -288,13 +287,7 @@ def nucleus(p: Tensor, share: float) -> Tensor:
 # ```
 
 # %% [markdown]
-# What does chance cost? Greedy decoding is right for 97.5 % of the scenes. **What percentage is right at $T = 1$? At $T = 2$? And with a
-# nucleus of 0.9?**
-
-# %%
-my_guess_at_1 = ...
-my_guess_at_2 = ...
-my_guess_nucleus = ...
+# What does chance cost?
 
 
 # %%
@@ -330,24 +323,17 @@ ways = {
 }
 for name, lines in ways.items():
     print(f"{name:12} {right(lines):3.0f} % right; {lines[names[0]]}")
-reveal("right at T = 1", my_guess_at_1, right(ways["T = 1"]))
-reveal("right at T = 2", my_guess_at_2, right(ways["T = 2"]))
-reveal("right with a nucleus of 0.9", my_guess_nucleus, right(ways["nucleus 0.9"]))
 
 # %% [markdown]
-# 87 percent, 2.5, and 99. The tail does the harm: cut it off, and sampling is right as often as greedy decoding (two scenes of
-# 120 more are within chance). Sampling is for variety, and for training methods that reward what was drawn.
+# Greedy decoding is right for 97.5 percent of the scenes, sampling at $T = 1$ for 87, at $T = 2$ for 2.5, with the nucleus for 99. The tail
+# does the harm: cut it off, and sampling is right as often as greedy decoding (two scenes of 120 are within chance).
 
 # %% [markdown]
 # ## Length, and what a wider beam does to it
 # <!-- index: claim: a wider beam finds likelier captions, not better ones | beam width against log p, length and exact match | satlib.model.search.beam_search | tests/test_decoding.py::test_a_full_beam_is_exhaustive_search -->
 #
 # Each further word multiplies the probability by a number below 1, so long captions have a handicap. The usual remedy ranks
-# captions by $\log p(y \mid a) / C^{\gamma}$, where $C$ counts the words, END included. Greedy captions have 12.7 words, and
-# 97.5 % are right. **What percentage is right with a beam of 10?**
-
-# %%
-my_guess_wide = ...
+# captions by $\log p(y \mid a) / C^{\gamma}$, where $C$ counts the words, END included. Is a caption better for being likelier?
 
 # %%
 beams = [1, 2, 3, 5, 10]
@@ -377,12 +363,10 @@ for axis in (left, middle, last):
 plt.show()
 print("width", *(f"{width:6}" for width in beams), "\nlog p", *(f"{value:6.2f}" for value in likely))
 print("words", *(f"{value:6.2f}" for value in lengths[0.0]), "\nright", *(f"{value:6.1f}" for value in correct))
-reveal("right with a beam of 10", my_guess_wide, correct[-1])
 
 # %% [markdown]
-# The wider the beam, the likelier the captions, and the shorter (with $\gamma = 1$, in the end longer). They are not better:
-# 97.5 % with a beam of 10, as with greedy decoding, and one scene of 120 fewer with a beam of 2 or 3. Every word costs. In
-# translation the likeliest sentence of all is often the empty one. So choose the width on the dev split.
+# The wider the beam, the likelier the captions, and the shorter (with $\gamma = 1$, in the end longer). They are not better: 97.5 % with a
+# beam of 10, as with greedy decoding. In translation the likeliest sentence of all is often the empty one. Choose the width on dev.
 
 # %% [markdown]
 # # Judging
@@ -423,11 +407,7 @@ def clipped_precision(caption: list[str], references: list[list[str]], n: int) -
 
 # %% [markdown]
 # Each brick below is an $n$-gram of "a big star is to the left of a small red circle". The references are "a big star sits to
-# the left of a small red disc" and "the small red circle is on the right of a big star". **How many of the nine 4-grams occur
-# in one?**
-
-# %%
-my_guess_fours = ...
+# the left of a small red disc" and "the small red circle is on the right of a big star".
 
 # %%
 caption, *against = (
@@ -458,10 +438,9 @@ axis.spines[["left", "bottom"]].set_visible(False)
 axis.tick_params(length=0)
 key(figure, "in a reference", "in neither")
 plt.show()
-reveal("4-grams that occur in a reference", my_guess_fours, hits)
 
 # %% [markdown]
-# Four. Every word is found somewhere; the longer runs ask for the order, too. BLEU-$N$ is the geometric mean of such
+# Of the nine 4-grams four occur in a reference. Every word is found somewhere; the longer runs ask for the order, too. BLEU-$N$ is the geometric mean of such
 # precisions, with hits and $n$-grams summed over *all* captions before they are divided:
 #
 # $$\mathrm{BLEU}_N = \Big(\prod_{n=1}^N \frac{\sum_{\text{captions}} \mathrm{hits}_n}{\sum_{\text{captions}} n\text{-grams}}\Big)^{1/N}$$
@@ -496,7 +475,7 @@ def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -
 # ```
 
 # %% [markdown]
-# Try it on the scenes: the first reference of each plays the caption, the other four are its references.
+# The first reference of each scene plays the caption, the other four are its references.
 
 # %%
 references = {example.image_id: [" ".join(text.tokenise(line)) for line in example.references] for example in test}
@@ -525,14 +504,15 @@ print(f"BLEU-4 of 120 true captions: yours {100 * by_hand:.4f}, by the COCO tool
 # > **Paper, section 5.1** (in our words). BLEU is reported *without* a brevity penalty; it has its critics, so METEOR is
 # > reported as well.
 #
-# Precision rewards those who say little. So the COCO tools multiply by $\min(1, e^{1 - r/c})$ for $c$ words where the
-# references closest in length have $r$. The paper does not. Take the model's captions, whose BLEU-4 is 83 without the penalty
-# and 81 with it, and keep the first four words ("a big purple triangle"). **What is their BLEU-4 without the penalty?**
+# Precision rewards those who say little. So the COCO tools multiply by $\min(1, e^{1 - r/c})$ for $c$ words where the references closest
+# in length have $r$. The paper does not. Take the model's captions, whose BLEU-4 is 83 without the penalty and 81 with it, and keep the
+# first four words. **What is their BLEU-4 without the penalty?**
 
 # %%
-my_guess_cut = ...
+my_guess_cut = ...  # a range that you are 80 % sure of, (low, high), or skip
 
 # %%
+seal(my_guess_cut)
 generated = by_beam[2]  # a beam of 3
 kept = list(range(4, 17, 2))
 cut = {k: {name: " ".join(line.split()[:k]) for name, line in generated.items()} for k in kept}
@@ -544,10 +524,10 @@ axis.plot(kept, penalised, marker="o", label="with it (COCO tools)")
 axis.set(xlabel="words kept of each caption", ylabel="BLEU-4, percent", ylim=(0, 100))
 axis.legend(loc="lower right")
 plt.show()
-reveal("BLEU-4 of four words, without penalty", my_guess_cut, without[0])
+reveal("BLEU-4 of four words, without penalty", without[0])
 print(f"with it {penalised[0]:.0f}; right captions: {right(cut[4]):.0f} %")
 
-# %% [markdown]
+# %% [markdown] tags=["answer"]
 # 91, eight points more than the whole captions have, although not one of them is right. With the penalty it is 12.
 
 # %% [markdown]
@@ -556,15 +536,11 @@ print(f"with it {penalised[0]:.0f}; right captions: {right(cut[4]):.0f} %")
 #
 # > **Paper, section 5.2.** Three things make comparison hard: the encoder, single models against ensembles, and the split.
 #
-# Add the penalty, the beam, the tokenizer, the number of references. And chance: would the difference survive other
-# photographs? The *paired bootstrap* draws as many as there are, with replacement, scores both models on them, 2,000 times
-# over. If the middle 95 % of the differences contain 0, this test split cannot tell the two apart.
+# Add the beam, the tokenizer, the number of references. And chance: would the difference survive other photographs? The *paired bootstrap*
+# draws as many as there are, with replacement, and scores both models on them, 2,000 times over. If the middle 95 % of the differences
+# contain 0, this test split cannot tell the two apart.
 #
-# Two models on Flickr8k have the same encoder, EfficientNet-Lite0; one has soft attention, the other none. **By how many points
-# of BLEU-4 does attention lead?**
-
-# %%
-my_guess_lead = ...
+# Two models on Flickr8k have the same encoder, EfficientNet-Lite0; one has soft attention, the other none.
 
 
 # %% tags=["docs:photographs"]
@@ -597,22 +573,18 @@ axis.spines["left"].set_visible(False)
 axis.set(xlabel="lead in BLEU-4", yticks=[], ylim=(0, axis.get_ylim()[1] * 1.35))
 axis.legend(loc="upper left", ncols=2)
 plt.show()
-reveal("lead of attention", my_guess_lead, leads["flickr8k-lite0-none"][0])
 
 # %% [markdown]
-# 0.05 points, and the interval contains 0: BLEU-4 cannot tell attention from no attention here. The newer encoder leads by 2.7,
-# above 0 in all of its interval, though the recipes of that pair differ in a few other settings, too. And the bootstrap has
-# drawn other photographs; it has not trained again with another seed, which moves a score as well.
+# Attention leads by 0.05 points, and the interval contains 0: BLEU-4 cannot tell it from no attention here. The newer encoder leads by 2.7,
+# though the recipes of that pair differ in a few other settings, too. And the bootstrap has drawn other photographs; it has not trained
+# again with another seed, which moves a score as well.
 
 # %% [markdown]
 # ## CIDEr: what is said of *this* picture
 #
 # CIDEr weighs each $n$-gram by how much it tells: its count times $\log(\text{pictures} / \text{pictures whose references have it})$
-# (tf-idf). The score is the cosine of a caption's vector of $n$-grams with those of the references. "A" occurs in the references of every
-# scene. **What is its weight?**
-
-# %%
-my_guess_a = ...
+# (tf-idf). The score is the cosine of a caption's vector of $n$-grams with those of the references, times ten: a CIDEr of "82 percent" is a
+# cosine of .08, and the most is 1,000.
 
 # %%
 pictures = Counter()
@@ -632,15 +604,11 @@ axis.bar(range(len(line)), weights)
 axis.set_xticks(range(len(line)), [f"{word}\n{pictures[word,]}" for word in line], fontsize=8)
 axis.set(ylabel="weight", title="words, and in how many of the 120 scenes they occur")
 plt.show()
-reveal("weight of 'a'", my_guess_a, weights[0])
 
 # %% [markdown]
-# $\log 1 = 0$. What fits every picture earns nothing. But a cosine only sees directions: say your caption twice, and its words
-# point where they did before. The COCO tools therefore compute CIDEr-D, which clips each entry at the reference's and punishes
-# a difference in length. **What percentage of its CIDEr-D does a caption keep when you say it twice?**
-
-# %%
-my_guess_twice = ...
+# "A" occurs in the references of every scene, and $\log 1 = 0$: what fits every picture earns nothing. But a cosine only sees directions:
+# say your caption twice, and its words point where they did before. The COCO tools therefore compute CIDEr-D, which clips each entry at
+# the reference's and punishes a difference in length.
 
 
 # %%
@@ -655,11 +623,12 @@ def cider(lines, references=others):
 
 doubled = {name: f"{line} {line}" for name, line in originals.items()}
 alike = np.mean([cosine(vector(originals[name].split(), 1), vector(doubled[name].split(), 1)) for name in names])
-print(f"cosine of a caption's words, once and twice: {alike:.2f}")
-reveal("CIDEr-D that is kept, percent", my_guess_twice, 100 * cider(doubled).mean() / cider(originals).mean())
+print(
+    f"cosine of a caption's words, once and twice: {alike:.2f}; CIDEr-D kept: {100 * cider(doubled).mean() / cider(originals).mean():.0f} %"
+)
 
 # %% [markdown]
-# 6 percent. Such tricks matter because models are trained on these scores, and a model under training is the most patient cheat
+# Said twice, a caption keeps 6 percent of its CIDEr-D. Such tricks matter: a model that is trained on a score is the most patient cheat
 # there is.
 
 # %% [markdown]
@@ -676,12 +645,6 @@ reveal("CIDEr-D that is kept, percent", my_guess_twice, 100 * cider(doubled).mea
 # | relation reversed | no | a big red star below a small blue circle |
 # | words shuffled | no sentence | circle a star blue big above small a red |
 # | another scene's | no | a small green square to the left of a big yellow star |
-#
-# **How many of the four damaged kinds score higher than the true caption in other words, by BLEU-1? By BLEU-4?**
-
-# %%
-my_guess_bleu_1 = ...
-my_guess_bleu_4 = ...
 
 # %%
 SYNONYMS = {"big": "huge", "large": "huge", "small": "tiny", "little": "tiny", "circle": "disc", "above": "over"}
@@ -728,19 +691,16 @@ for axis, metric in zip(axes, ("BLEU-1", "BLEU-4", "CIDEr", "METEOR"), strict=Tr
 axes[0].invert_yaxis()
 key(figure, "true", "not true")
 plt.show()
-reveal("by BLEU-1", my_guess_bleu_1, len(above["BLEU-1"]))
-reveal("by BLEU-4", my_guess_bleu_4, len(above["BLEU-4"]))
 
 # %% [markdown]
-# Three by BLEU-1, and one by BLEU-4 and by CIDEr: the reversed relation, the very opposite of the truth, beats the truth in
-# other words. By METEOR the two tie. BLEU-1 does not even notice swapped colours. All four count words that agree, and none
-# knows what is *true*.
+# Of the four damaged kinds, three score above the true caption in other words by BLEU-1, one by BLEU-4 and by CIDEr: the reversed relation,
+# the very opposite of the truth. By METEOR the two tie. All four count words that agree, and none knows what is *true*.
 
 # %% [markdown]
 # ## What is true: CHAIR
 #
-# So ask about the truth. CHAIR (Rohrbach et al., 2018) looks which of the objects that captions mention are not in the picture; today we
-# say *hallucinated*. CHAIR$_i$ is the share of these among all objects mentioned, CHAIR$_s$ the share of captions that invent anything.
+# So ask about the truth. CHAIR (Rohrbach et al., 2018) counts the objects that captions mention and the picture does not hold. They
+# called it *hallucination*. CHAIR$_i$ is the share of these among all objects mentioned, CHAIR$_s$ the share of captions that invent anything.
 
 
 # %% tags=["task:7.6"]
@@ -779,21 +739,21 @@ for kind, lines in suspects.items():
 
 # %% [markdown]
 # CHAIR sees the swapped colours at once: 76 percent of the objects are invented. (Why not all? Swap the colours of two stars.)
-# The reversed relation has 0: nobody has invented an object, and CHAIR counts nothing else. And in the last row, captions of
-# four words have the lowest CHAIR$_s$ of all that a model wrote, 0 percent, although none of them is right. Say little, and
-# you invent little.
+# The reversed relation has 0, for CHAIR counts nothing but objects. And in the last row, captions of four words have a CHAIR$_s$ of 0,
+# although none of them is right. Say little, and you invent little.
 
 # %% [markdown]
 # ### On photographs
 #
-# On Flickr8k an object counts as invented if no reference mentions one of its kind ("man" and "boy" are one kind). The
-# yardstick is people: each of a photograph's five captions against the other four, and each model against the same four. **What
-# percentage of the objects that people name do the other four not mention?**
+# On Flickr8k an object counts as invented if no reference mentions one of its kind. The yardstick is people: each of a photograph's five
+# captions against the other four, and each model against the same four. **What percentage of the objects that people name do the other
+# four not mention?**
 
 # %%
-my_guess_people = ...
+my_guess_people = ...  # a range that you are 80 % sure of, (low, high), or skip
 
 # %%
+seal(my_guess_people)
 judging = json.loads((resources.files("satlib") / "results" / "judging.json").read_text())
 shown = {"people": "people", "flickr8k-lite0-soft": "Lite0, soft attention", "flickr8k-lite0-none": "Lite0, none"}
 shown |= {"flickr8k-soft": "VGG-19, soft attention", "flickr8k-none": "VGG-19, none"}
@@ -808,20 +768,21 @@ axis.set(xlabel="objects that four references do not mention, percent", xlim=(0,
 axis.margins(y=0.12)
 axis.invert_yaxis()
 plt.show()
-reveal("of people's objects, percent", my_guess_people, judging["inventions"]["people"][0])
+reveal("of people's objects, percent", judging["inventions"]["people"][0])
+
+# %% [markdown] tags=["answer"]
+# 7.5 percent.
 
 # %% [markdown]
-# 7.5 percent. People notice different things, and this method counts that as inventing. What a model has above 7.5 is its own:
-# soft attention with EfficientNet-Lite0 has 15.7. And look at the pairs: with or without attention the intervals overlap, while
-# with the older encoder both models invent more. Attention did not reduce the inventing; the newer encoder did.
+# People notice different things, and this method counts that as inventing. What a model has above 7.5 is its own: soft attention with
+# EfficientNet-Lite0 has 15.7. With or without attention the intervals overlap; with the older encoder both models invent more.
 
 # %% [markdown]
 # ## A model as the judge
 #
-# Nowadays one hands a picture and a caption to a large model and asks: is this true? CLIPScore takes the cosine of CLIP's
-# vectors of the two; an *LLM judge* writes a grade. Here is a small one: give a captioner a picture *and* a caption, and $\log
-# p(y \mid a) / C$ says how well they fit. Let `scenes-hard`, another model, be the judge. Does it put the true caption in other
-# words above the false one? (A coin would in 50 %.)
+# Nowadays one asks a large model: is this caption true of this picture? CLIPScore takes the cosine of CLIP's vectors of the two; an
+# *LLM judge* writes a grade. Here is a small one. Give a captioner a picture *and* a caption, and $\log p(y \mid a) / C$ says how well
+# they fit. Let `scenes-hard` be the judge. Does it put the true caption in other words above the false one?
 
 
 # %%
@@ -851,14 +812,8 @@ for grader, of in graders.items():
     print("; ".join(f"{kind} {x:.0f} %" for kind, x in zip(list(damaged)[2:], verdicts[grader], strict=True)))
 
 # %% [markdown]
-# 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. (This judge knows its little
-# world by heart. Try a large one on damaged captions before you trust it.)
-#
-# Now a case of its own. `scenes-soft` got three scenes wrong. Hold each of those captions against the five true references of its
-# scene. **In what percentage of the pairs does `scenes-soft` prefer its own false caption?**
-
-# %%
-my_guess_own = ...
+# 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. Now a case of its own: `scenes-soft` got
+# three scenes wrong. Hold each of those captions against the five true references of its scene. Which does it prefer?
 
 # %%
 wrong = [i for i, name in enumerate(names) if not scenes.exact_match(ways["greedy"][name], drawn[name])]
@@ -870,23 +825,17 @@ for name, model, vectors in (("scenes-soft", captioner, a), ("scenes-hard", judg
     print(f"{name}: {partial[name]:.0f} % of {5 * len(wrong)} pairs go to the false caption")
 itself = [" ".join(judge.read(best[0]).words) for best in judge.hypotheses(a_judge[wrong], beam=1)]
 print("scenes-hard itself writes:", *itself, sep="\n  ")
-reveal("scenes-soft for its own", my_guess_own, partial["scenes-soft"])
 
 # %% [markdown]
-# In 15 of 15. It could hardly be otherwise: it wrote them *because* it found them likely. Nobody should judge in his own cause. In
-# large models this is called self-preference; they also like long answers, and whichever comes first. But the other model falls for
-# 67 percent, though it gets all three scenes right itself. Its grade is the probability of the *wording*, too: a true reference in
-# rare words can lose to a false caption in common ones.
+# Its own false caption, in 15 of 15 pairs: it wrote them *because* it found them likely. In large models this is called
+# *self-enhancement bias* (Zheng et al.). But the other model falls for 67 percent, too, though it gets all three scenes right itself. Its
+# grade is the probability of the *wording*: a true reference in rare words can lose to a false caption in common ones.
 
 # %% [markdown]
 # ## References, scored like captions
 # <!-- index: claim: whether human captions are a ceiling for BLEU depends on the data | references against references, on scenes and on Flickr8k, beside the model | satlib.evaluation.metrics.bleu | tests/test_metrics.py::test_bleu_and_cider_equal_pycocoevalcap -->
 #
-# How good is a good score? Score each reference against the other four, and the model against the same four. The references,
-# all of them true, have a BLEU-4 of 54. **What does the model have?**
-
-# %%
-my_guess_model = ...
+# How good is a good score? Score each reference against the other four, and the model against the same four.
 
 # %%
 sides = {"references": [], "the model": []}
@@ -908,21 +857,19 @@ for metric in ("BLEU-4", "METEOR", "CIDEr"):
     )
 unseen = [judging["inventions"][name][0] for name in (people, leader)]
 print(f"objects that four references do not mention: people {unseen[0]:.1f} %, {leader} {unseen[1]:.1f} %")
-reveal("BLEU-4 of the model on scenes", my_guess_model, of_model[0])
 
 # %% [markdown]
-# 75.8 against 54.2, with fewer true captions. The likely reason: the model prefers the common wording, which agrees with many;
-# a reference has its own, and pays for it. On Flickr8k the best of seventeen models has 24.1 in BLEU-4, and people have 21.4. Is
-# it the better writer? It was trained on rewards, and this score was one of them. CIDEr was another, and there people are far
-# ahead, 82 against 67. And of the objects that the model names, nobody else mentions 15.5 percent, more than twice people's
-# share. Before you call a score superhuman, ask how humans score, by which measure, and who was trained for it.
+# The model has 75.8, references have 54.2, and the model is right less often. The likely reason: it prefers the common wording, which agrees
+# with many. On Flickr8k the best of seventeen models has 24.1 in BLEU-4, and people have 21.4. It was trained on rewards, and this score
+# was one of them. In CIDEr, another of them, people are far ahead, 82 against 67. And of the objects that the model names, nobody else
+# mentions 15.5 percent, more than twice people's share.
 
 # %% [markdown]
 # ## Teacher forcing gives a false BLEU
 # <!-- index: claim: teacher forcing gives a false BLEU | BLEU of teacher-forced outputs against that of generated captions | satlib.evaluation.evaluate.generate | tests/test_decoding.py::test_log_probability_and_maps_are_those_of_the_words -->
 #
-# Back to the riddle. In training, the decoder sees the *true* words before each word. Its likeliest word at each step comes for
-# free, and it is tempting to call these words its caption. Here they are, for three scenes.
+# Back to the riddle. In training, the decoder sees the *true* words before each word, and its likeliest word at each step comes for free.
+# It is tempting to call these words its caption. **What percentage of such lines are sentences of the scenes' grammar?**
 
 
 # %%
@@ -939,15 +886,11 @@ forced = {name: teacher_forced(i) for i, name in enumerate(names)}
 for name in names[:3]:
     print(f"true       {originals[name]}\nforced     {forced[name]}\ngenerated  {generated[name]}\n")
 
-# %% [markdown]
-# **What percentage of the forced lines are sentences of the scenes' grammar?** And against all five references, where generated captions
-# have a BLEU-4 of 81: **what do the forced words have?**
+# %%
+my_guess_sentences = ...  # a range that you are 80 % sure of, (low, high), or skip
 
 # %%
-my_guess_sentences = ...
-my_guess_forced = ...
-
-# %%
+seal(my_guess_sentences)
 forced_scores = {}
 for what, lines in (("generated", generated), ("forced", forced)):
     found = coco_bleu(lines, references)
@@ -956,68 +899,30 @@ for what, lines in (("generated", generated), ("forced", forced)):
     print("{:9} BLEU-1 {:.0f}, BLEU-4 {:.0f}; sentences {:.0f} %".format(what, *forced_scores[what]))
 for what in forced_scores:
     print(f"on photographs, {what:9}", judging["teacher forcing"][f"{what}, all"])
-reveal("sentences, percent", my_guess_sentences, forced_scores["forced"][2])
-reveal("BLEU-4 of forced words", my_guess_forced, forced_scores["forced"][1])
+reveal("sentences, percent", forced_scores["forced"][2])
+
+# %% [markdown] tags=["answer"]
+# 2.5 percent.
 
 # %% [markdown]
-# 2.5 percent are sentences ("a big striped striped star"), because the model never has to live with its own words. Single words
-# are often right, but they do not hang together, and the runs that BLEU-4 counts break: 64 instead of 81.
+# "A big striped striped star": the model never has to live with its own words. Single words are often right, but they do not hang together, and the runs that BLEU-4 counts break: 64 instead of 81.
 #
 # And on photographs, there is the riddle's answer. Forced words nearly keep their BLEU-1, 63.2 beside 64.7, and lose a third of
-# their BLEU-4, 15.4 beside 22.6. 64.8 with 15.5 is the fingerprint of teacher forcing, and it is what that code does (Sun et
-# al., see notebook 02).
+# their BLEU-4, 15.4 beside 22.6. A BLEU-1 of 64.8 with a BLEU-4 of 15.5 is what teacher forcing looks like, and it is what that code does
+# (Sun et al., see notebook 02).
 
 # %% [markdown]
-# ## What to remember
+# ## On trial: the liar
 #
-# - A likelier caption need not be a better one: it tends to be shorter and blander.
-# - A score means nothing without its protocol, nor a difference without its interval.
-# - BLEU, METEOR and CIDEr measure agreement. CHAIR checks the objects against the picture, and nothing else. Report one of each kind.
-# - A model may judge, but not in its own cause.
-
-# %% [markdown] tags=["workbook"]
-# ## Now think: a bug, a lie, a judge
-#
-# This beam search seldom returns a short caption, even where a short one is more probable than the one that it returns. Find
-# the bug and mend it.
-
-
-# %% tags=["task:7.7"]
-def best_caption(next_words, width: int, longest: int) -> list[str]:
-    """The most probable caption that a beam of `width` finds within `longest` words, without END."""
-    living, finished = [((), 0.0)], []
-    for _ in range(longest):
-        grown = [
-            ((*words, word), score + math.log(p))
-            for words, score in living
-            for word, p in next_words(words).items()
-            if p > 0
-        ]
-        grown = sorted(grown, key=lambda each: each[1], reverse=True)[:width]
-        # BEGIN SOLUTION
-        finished += [each for each in grown if each[0][-1] == END]
-        # END SOLUTION
-        # STUB finished = [each for each in grown if each[0][-1] == END]
-        living = [each for each in grown if each[0][-1] != END]
-        if not living:
-            break
-    words, _ = max(finished or living, key=lambda each: each[1])
-    return [word for word in words if word != END]
-
-
-# %% [markdown] tags=["hint"]
-# Print `finished` at each step, for a model in which a caption of one word ends with a high probability.
-
-# %% [markdown]
-# Now write a liar. From the five true references of a scene it makes a caption that is a sentence of the scenes' grammar, is
-# *false*, and has a BLEU-4 of 70 or more against these five. (True captions had 54 against four.) `OPPOSITES` has a wrong word
-# for most right ones.
+# Captions with a BLEU-4 of 70 look good in any table. So write a liar. From the five true references of a scene it makes a sentence of the
+# scenes' grammar that is *false* and has a BLEU-4 of 70 or more against these five. (True captions had 54 against four.) `OPPOSITES` has a
+# wrong word for most right ones.
 
 # %%
 from satcourse.exercises.ex07 import OPPOSITES
 
 
-# %% tags=["task:7.8"]
+# %% tags=["task:7.7"]
 def lie(references: list[str]) -> str:
     """A false caption, in small letters and without punctuation, as the references are."""
     # BEGIN SOLUTION
@@ -1031,50 +936,76 @@ def lie(references: list[str]) -> str:
 # %% [markdown] tags=["hint"]
 # One changed word breaks up to four 4-grams in the middle of a sentence. How many does it break at the end?
 
+# %% [markdown]
+# Now convict it. SPICE (Anderson et al., 2016) takes a caption apart into *facts*, such as (star), (star, big), (star, above, circle), and
+# compares sets of facts instead of runs of words. Of a caption's facts a share is true, the precision $P$; of the picture's facts a share
+# is said, the recall $R$. The score is $F = 2PR / (P + R)$, 0 if no fact is both.
+
+
+# %% tags=["task:7.8"]
+def agreement(said: set, there: set) -> float:
+    """F of the facts that a caption says, which may be none, and those of its picture."""
+    # BEGIN SOLUTION
+    return 2 * len(said & there) / (len(said) + len(there))
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# `said & there` are the true ones. Without any, P + R would be 0.
+
+
 # %%
+def facts(line):
+    """The facts of a caption: its objects, their attributes and, if it is a sentence, the relation."""
+    found, meaning = set(), scenes.grammar.parse(line)
+    for phrase in scenes.grammar.phrases(line.split()):
+        attributes = dict(phrase.attributes.values())
+        shape = attributes.pop("shape", None)
+        found |= {(shape,), *((shape, value) for value in attributes.values())}
+    return found | ({(meaning.first.shape, meaning.relation, meaning.second.shape)} if meaning else set())
+
+
 lies = {name: lie(lines) for name, lines in references.items()}
-print(f"right {right(lies):.0f} %, BLEU-4 {coco_bleu(lies, references)['BLEU-4']:.0f}")
+truths = {name: set().union(*map(facts, lines)) for name, lines in references.items()}
+accused = {"the lies": lies, "true, in other words": damaged["other words"], "reversed": damaged["relation reversed"]}
+accused |= {"four words of the beam": cut[4], "everything": None}
+scored = {}
+for kind, lines in accused.items():
+    said = {name: facts(lines[name]) if lines else set().union(*truths.values()) for name in names}
+    f = 100 * np.mean([agreement(said[name], truths[name]) for name in names])
+    by_words = coco_bleu(lines, references)["BLEU-4 (no brevity penalty)"] if lines else math.nan
+    scored[kind] = by_words, f, right(lines) if lines else 0.0
+    print(f"{kind:24} BLEU-4 {by_words:4.0f}   facts {f:4.0f}   right {scored[kind][2]:4.0f} %")
 
 # %% [markdown]
-# ### Best of twenty
+# By BLEU-4 the lies have 90 and the truth in other words 64. By facts they have 53 and 98: the liar is convicted, and who says little (16)
+# or everything (19) gains nothing. But the court has a weakness, too. A reversed relation is one false fact among many and keeps 90, and
+# where both objects are stars it costs nothing, because their facts are the same. (On photographs a parser has to find the facts.)
+
+# %% [markdown]
+# ## What to remember
 #
-# ●●○ · 15 minutes · open
-#
-# Draw twenty captions of each scene (`write(draw)`), and let a judge choose one: the captioner itself by `grade`, `scenes-hard`
-# by `grade`, or the highest mean CIDEr against the other nineteen (which needs no probabilities, and is called minimum Bayes
-# risk decoding). Which of the three is right most often? Is any of them better than greedy decoding?
-#
-# ### A rule for the judge
-#
-# ●●● · 15 minutes · open
-#
-# A colleague reports: "Our judge, an LLM, prefers our captions to those of people in 61 % of 200 photographs." What would you
-# have to know before you believe it? Write down one experiment for each doubt.
-#
-# <details><summary>What a good answer has</summary>
-#
-# Is the judge related to the captioner? (Try another judge.) Does it see the picture? (Give it damaged captions.) Does it like
-# length, or the first of two? (Swap them; compare captions of equal length.) How often do two people agree on such pairs? And
-# the interval: 61 % of 200 is 54 to 68 %.
-#
-# </details>
+# - A likelier caption need not be a better one: it tends to be shorter and blander.
+# - A score means nothing without its protocol, nor a difference without its interval.
+# - BLEU, METEOR and CIDEr measure agreement, CHAIR objects, facts what is said of them. Report one of each kind.
+# - A model may judge, but not in its own cause.
 
 # %% [markdown]
 # ## References
 #
 # - K. Xu et al. *Show, Attend and Tell.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
 # - I. Sutskever, O. Vinyals, Q. Le. *Sequence to Sequence Learning* (beam search). NIPS 2014.
-#   [arXiv:1409.3215](https://arxiv.org/abs/1409.3215)
-# - A. Holtzman et al. *Neural Text Degeneration* (the nucleus). ICLR 2020. [arXiv:1904.09751](https://arxiv.org/abs/1904.09751)
+#
+# - A. Holtzman et al. *Neural Text Degeneration* (the nucleus). ICLR 2020.
 # - F. Stahlberg, B. Byrne. *Cat Got Your Tongue?* (the empty translation). EMNLP 2019.
-#   [arXiv:1908.10090](https://arxiv.org/abs/1908.10090)
+#
 # - K. Papineni et al. *BLEU.* ACL 2002. M. Denkowski, A. Lavie. *Meteor Universal.* 2014.
-# - R. Vedantam et al. *CIDEr.* CVPR 2015. [arXiv:1411.5726](https://arxiv.org/abs/1411.5726)
+# - R. Vedantam et al. *CIDEr.* CVPR 2015. P. Anderson et al. *SPICE.* ECCV 2016.
 # - P. Koehn. *Statistical Significance Tests for Machine Translation Evaluation* (the bootstrap). EMNLP 2004.
 # - A. Rohrbach et al. *Object Hallucination in Image Captioning* (CHAIR). EMNLP 2018.
-#   [arXiv:1809.02156](https://arxiv.org/abs/1809.02156)
-# - J. Hessel et al. *CLIPScore.* EMNLP 2021. [arXiv:2104.08718](https://arxiv.org/abs/2104.08718)
-# - L. Zheng et al. *Judging LLM-as-a-Judge.* NeurIPS 2023. [arXiv:2306.05685](https://arxiv.org/abs/2306.05685)
+#
+# - J. Hessel et al. *CLIPScore.* EMNLP 2021.
+# - L. Zheng et al. *Judging LLM-as-a-Judge.* NeurIPS 2023.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
@@ -1117,3 +1048,7 @@ assert [f"{judging['people'][name]['BLEU-4']:.1f}" for name in (leader, people)]
 assert unseen[1] > 2 * unseen[0]
 assert [round(forced_scores[what][1]) for what in ("generated", "forced")] == [81, 64]
 assert forced_scores["forced"][2] == 2.5
+kinds = ("the lies", "true, in other words", "reversed", "four words of the beam", "everything")
+assert [round(scored[kind][1]) for kind in kinds] == [53, 98, 90, 16, 19]
+assert [round(scored[kind][0]) for kind in kinds[:2]] == [90, 64]
+assert scored["the lies"][2] == 0

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from satcourse.exercises import ex02, ex07, ex08, reference
+from satcourse.exercises import ex02, reference
 from satcourse.exercises.ex07 import END, OPPOSITES, ngrams
 from satcourse.lessons.estimators import Paths
 from satlib.data import scenes
@@ -18,6 +18,8 @@ from satlib.data.text import tokenise
 from satlib.evaluation import metrics
 from satlib.model.decoder import Output
 from satlib.model.objective import HardConfig, VariationalBound
+from satlib.recipe import TrainingConfig
+from satlib.training.loop import set_learning_rate
 
 RIGHT = defaultdict(list)
 
@@ -253,12 +255,6 @@ def one_set_at_a_time(said, there):
 
 
 @right("7.7")
-def last_of_the_table(next_words, width, longest):
-    words, _ = beam_as_a_table(next_words, width, longest)
-    return words[:-1] or ex07.best_caption(next_words, width, longest)
-
-
-@right("7.8")
 def best_lie(references):
     """Every single change of every reference is tried."""
     tried = []
@@ -270,20 +266,69 @@ def best_lie(references):
     return max(tried, key=lambda caption: metrics.bleu({"": caption}, {"": references})["BLEU-4 (no brevity penalty)"])
 
 
+@right("7.8")
+def harmonic_mean(said, there):
+    common = [fact for fact in said if fact in there]
+    return 0.0 if not common else 2 / (len(said) / len(common) + len(there) / len(common))
+
+
 @right("8.1")
+def as_cross_entropies(counts):
+    logits = counts.clamp(min=1e-30).log()
+    return math.log(counts.numel()), nn.functional.cross_entropy(logits[None], (counts / counts.sum())[None]).item()
+
+
+@right("8.2")
+def by_torchs_cross_entropy(decoder, optimiser, a, captions, steps):
+    def one():
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(
+            decoder(a, captions).logits.flatten(0, 1), captions.flatten(), ignore_index=-1
+        )
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    return [one() for _ in range(steps)]
+
+
+@right("8.3")
+def as_satlib_sets_it(step, steps, warmup, highest):
+    optimiser = torch.optim.SGD([nn.Parameter(torch.zeros(1))], highest)
+    optimiser.param_groups[0]["base"] = highest
+    set_learning_rate(optimiser, TrainingConfig(warmup=warmup, schedule="cosine"), step, steps)
+    return optimiser.param_groups[0]["lr"]
+
+
+@right("8.5")
+def sums_over_all_words(decoder, optimiser, scaler, parts, half, most):
+    optimiser.zero_grad(set_to_none=False)
+    total, words = 0.0, sum((y != -1).sum() for _, y in parts)
+    for a, y in parts:
+        with torch.autocast("cpu", half):
+            logits = decoder(a, y).logits.float().transpose(1, 2)
+            loss = nn.functional.cross_entropy(logits, y, ignore_index=-1, reduction="sum") / words
+        scaler.scale(loss).backward()
+        total += loss.item()
+    scaler.unscale_(optimiser)
+    nn.utils.clip_grad_norm_([weight for group in optimiser.param_groups for weight in group["params"]], most)
+    scaler.step(optimiser)
+    scaler.update()
+    return total
+
+
+@right("8.6")
 def best_and_last_in_windows(scores, patience):
     epochs = range(patience + 1, len(scores) + 1)
     last = next((n for n in epochs if max(scores[n - patience : n]) <= max(scores[: n - patience])), len(scores))
     return scores.index(max(scores[:last])) + 1, last
 
 
-@right("8.3")
-def clipped_by_torch(gradients, most):
-    weights = [nn.Parameter(torch.zeros_like(each)) for each in gradients]
-    for weight, gradient in zip(weights, gradients, strict=True):
-        weight.grad = gradient.clone()
-    nn.utils.clip_grad_norm_(weights, most)
-    return [weight.grad for weight in weights]
+@right("8.7")
+def faster_by_every_toss(ours, theirs):
+    won = sum(a < b for a, b in zip(ours, theirs, strict=True))
+    tosses = [sum(each) >= won for each in itertools.product((0, 1), repeat=len(ours))]
+    return sum(tosses) / len(tosses) <= 0.05
 
 
 @right("9.1")
@@ -299,12 +344,7 @@ def by_parts_covered(alpha, mask):
     return (alpha.double() * mask.float().unflatten(0, (h, -1)).unflatten(2, (w, -1)).mean((1, 3))).sum()
 
 
-RIGHT["8.2"] += [lambda sizes: [1 / sum(sizes) * size for size in sizes]]
-RIGHT["8.4"] += [lambda problem, m, n: ex08._steps(*ex08._begin(problem), problem, m + n)]
-RIGHT["8.5"] += [
-    lambda alphas: (1 - alphas.double().sum(1)).square().sum(1),
-    lambda alphas: (1 - alphas.sum(1, dtype=torch.float32)).square().sum(1),
-]
+RIGHT["8.4"] += [lambda parts: [(y >= 0).sum().item() / sum((z >= 0).sum().item() for z in parts) for y in parts]]
 RIGHT["9.3"] += [
     lambda mask, h, w: functional.normalize(mask.view(h, -1, w, mask.shape[1] // w).sum((1, 3)).flatten().float(), 1, 0)
 ]

@@ -83,12 +83,11 @@ greedy.mistakes = {
 }
 
 
-def _beam(
-    next_words: NextWords, width: int, longest: int, keep: str = "all"
-) -> tuple[list[Beginning], list[Beginning]]:
-    """The captions that a beam finishes, and the beginnings that are left.
+def _beam(next_words: NextWords, width: int, longest: int, keep: str = "all") -> list[Beginning]:
+    """The captions that a beam finishes.
 
-    It keeps "all" finished ones; or, by mistake, those of the "last" step, or the "first", with which it stops.
+    It keeps "all" finished ones; or, by mistake, those of the "last" step, or the "first", with which it stops; or it is "narrower"
+    by each that has ended.
     """
     living: list[Beginning] = [((), 0.0)]
     finished: list[Beginning] = []
@@ -96,20 +95,24 @@ def _beam(
         grown: list[Beginning] = [
             ((*words, word), total + math.log(p)) for words, total in living for word, p in next_words(words).items()
         ]
-        grown = sorted(grown, key=lambda each: each[1], reverse=True)[:width]
+        room = width - len(finished) if keep == "narrower" else width
+        grown = sorted(grown, key=lambda each: each[1], reverse=True)[:room]
         ended = [each for each in grown if each[0][-1] == END]
         finished = ended if keep == "last" else finished + ended
         living = [each for each in grown if each[0][-1] != END]
         if not living or (keep == "first" and finished):
             break
-    return finished, living
+    return finished
 
 
 @exercise("7.2", "The beam", difficulty=3, minutes=20, equation="Sutskever et al., section 3.2")
-def beam_search(next_words: NextWords, width: int, longest: int, **mistake: Any) -> tuple[list[str], float]:
+def beam_search(
+    next_words: NextWords, width: int, longest: int, *, per_word: bool = False, keep: str = "all"
+) -> tuple[list[str], float]:
     """The best finished caption that a beam finds, and its log-probability; nothing if it finishes none."""
-    finished, _ = _beam(next_words, width, longest, **mistake)
-    words, total = max(finished, key=lambda each: each[::-1], default=((), -math.inf))
+    finished = _beam(next_words, width, longest, keep)
+    order = lambda each: (each[1] / len(each[0]) if per_word else each[1], each[0])  # noqa: E731
+    words, total = max(finished, key=order, default=((), -math.inf))
     return list(words), total
 
 
@@ -118,11 +121,14 @@ beam_search.cases = lambda: [
     *((STORY, width, 6) for width in (2, 1, 9)),
     *((STORY, 2, 3), (STORY, 2, 2), (SHORT, 2, 6)),  # the second with too few words for any caption
     *((_drawn(seed), width, 7) for seed in (1, 2) for width in (2, 3)),
+    (_drawn(12), 4, 7),
 ]
 beam_search.parts = ("the words", "the log-probability")
 beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 beam_search.mistakes = {
     "this is greedy decoding: keep the `width` best beginnings, not one": lambda *x: beam_search(x[0], 1, x[2]),
+    "the best is chosen by log p per word: the sum decides here": partial(beam_search, per_word=True),
+    "the beam becomes narrower with each caption that ends": partial(beam_search, keep="narrower"),
     "captions that ended early are forgotten: they stay in the race": partial(beam_search, keep="last"),
     "it stops at the first finished caption: others may become better": partial(beam_search, keep="first"),
 }
@@ -136,23 +142,30 @@ def _only(p: Tensor, words: Tensor) -> Tensor:
 
 
 @exercise("7.3", "The nucleus", difficulty=2, minutes=8, equation="Holtzman et al., section 3.1")
-def nucleus(p: Tensor, share: float) -> Tensor:
+def nucleus(p: Tensor, share: float, *, wrong: str = "") -> Tensor:
     """The distribution p (K,) of its likeliest words alone: the fewest that have at least `share` of it together."""
     order = p.argsort(descending=True)
-    before = p[order].cumsum(0) - p[order]  # what the likelier words have
-    return _only(p, order[before < share])
+    sums = p[order].cumsum(0)
+    kept = sums - p[order] < share  # what the likelier words have
+    if wrong:
+        kept = sums - p[order] <= share if wrong == "more" else sums <= share
+        kept[0] |= wrong == "fewer"
+    return _only(p, order[kept])
 
 
-nucleus.says = "four distributions, one with a word that has the share alone"
+nucleus.says = "five distributions: a word that has the share alone, and one that reaches it to the bit"
 nucleus.cases = lambda: [
+    (torch.tensor([0.25, 0.5, 0.25]), 0.5),
     *((torch.tensor([0.1, 0.45, 0.25, 0.2]), share) for share in (0.6, 0.3)),
     *((distribution(K, seed=K), share) for K, share in ((6, 0.5), (12, 0.9))),
 ]
 nucleus.advise = sums_to_one(0, "the probabilities", "the words")
 nucleus.mistakes = {
-    "the word that reaches the share is missing: keep words until they have it together": lambda p, share: _only(
-        p, p.argsort(descending=True)[p.sort(descending=True).values.cumsum(0) <= share]
+    "the word that reaches the share is missing: keep words until they have it together": partial(
+        nucleus, wrong="none"
     ),
+    "beyond the first, the word that reaches the share is missing: it belongs to it": partial(nucleus, wrong="fewer"),
+    "one word too many: those before it had the share already": partial(nucleus, wrong="more"),
     "the words are in another order than in p": lambda p, share: nucleus(p, share).sort(descending=True).values,
 }
 
@@ -245,26 +258,6 @@ chair.mistakes = {
 }
 
 
-@exercise("7.7", "A beam that forgets", difficulty=2, minutes=5, equation="Sutskever et al., section 3.2", kind="bug")
-def best_caption(next_words: NextWords, width: int, longest: int, *, keep: str = "all") -> list[str]:
-    """Beam search: the most probable caption that ended, or if none did, the most probable beginning; `keep` as in `_beam`."""
-    finished, living = _beam(next_words, width, longest, keep)
-    words, _ = max(finished or living, key=lambda each: each[1])
-    return [word for word in words if word != END]
-
-
-best_caption.start = partial(best_caption, keep="last")
-best_caption.says = "captions that end early and late, beams of two to four"
-best_caption.cases = lambda: [
-    *((SHORT, 2, 4), (STORY, 3, 5), (STORY, 2, 1)),
-    *((_drawn(seed), width, longest) for seed in (1, 2, 3) for width in (2, 4) for longest in (3, 6)),
-]
-best_caption.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
-best_caption.mistakes = {
-    "the first caption that ends is taken: a better one may still be on its way": partial(best_caption, keep="first"),
-}
-
-
 OPPOSITES = {"above": "below", "over": "under", "left": "right", "big": "small", "large": "little", "huge": "tiny"}
 OPPOSITES |= {"beneath": "over", "underneath": "over", "star": "circle", "disc": "square", "triangle": "star"}
 OPPOSITES |= {other: word for word, other in [*OPPOSITES.items()] if other not in OPPOSITES}
@@ -290,7 +283,7 @@ def _references() -> list[tuple[Any, ...]]:
     return [([" ".join(tokenise(line)) for line in each.references],) for each in test]
 
 
-@exercise("7.8", "A lie that scores", difficulty=2, minutes=12, equation="Papineni et al., section 2.3")
+@exercise("7.7", "A lie that scores", difficulty=2, minutes=12, equation="Papineni et al., section 2.3")
 def lie(references: list[str]) -> str:
     """A false sentence with a high BLEU-4 against five true ones: only the last word that has an opposite is changed."""
     words = references[0].split()
@@ -305,4 +298,36 @@ lie.observe = _of_the_lie
 lie.mistakes = {
     "it is true: a program reads the same meaning in it as in the references": lambda references: references[0],
     f"BLEU-4 is below {ENOUGH}: change a word that costs less": lambda _: "a tiny red star over a huge blue disc",
+}
+
+
+@exercise("7.8", "The lie convicted", difficulty=1, minutes=6, equation="Anderson et al., section 3.2")
+def agreement(said: set, there: set) -> float:
+    """F of two sets of facts: the harmonic mean of the share of `said` that is true and the share of `there` that is said."""
+    return 2 * len(said & there) / (len(said) + len(there))
+
+
+_FACTS = {("star",), ("star", "big"), ("circle",), ("circle", "red"), ("star", "above", "circle")}
+_LIE = _FACTS - {("star", "above", "circle")} | {("circle", "above", "star")}
+agreement.says = "the truth, a lie, a caption that says little, one that says everything, and one without a fact"
+agreement.cases = lambda: [
+    *((said, _FACTS) for said in (set(_FACTS), _LIE, {("star",)}, _FACTS | _LIE | {("square",), ("triangle",)}, set())),
+    ({("square",)}, _FACTS),
+]
+agreement.given = lambda said, there: (
+    f"{len(said)} facts said, {len(said & there)} of them true, of {len(there)} that are there"
+)
+agreement.mistakes = {
+    "precision alone: 'a star' gets all the points; what is left out must cost": lambda said, there: (
+        len(said & there) / max(1, len(said))
+    ),
+    "recall alone: who says everything gets all the points; what is false must cost": lambda said, there: (
+        len(said & there) / len(there)
+    ),
+    "the plain mean: who says everything still gets half; the harmonic mean asks for both": lambda said, there: (
+        (len(said & there) / max(1, len(said)) + len(said & there) / len(there)) / 2
+    ),
+    "this is the intersection over the union; F counts what is common twice": lambda said, there: (
+        len(said & there) / len(said | there)
+    ),
 }

@@ -1,20 +1,213 @@
-"""Exercises of notebook 08: training for real: when to stop, parts of a batch, clipping, resuming, half precision."""
+"""Exercises of notebook 08: training for real: losses known in advance, the parts of a step, when to stop, and a timing on trial."""
 
-import copy
+import math
+import operator
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from satcourse.exercises.task import Answer, distribution, exercise, numbers
-from satlib.model import objective
+from satcourse.exercises.calls import Failed
+from satcourse.exercises.compare import kind
+from satcourse.exercises.task import Answer, exercise, generator, numbers
+from satlib.data.text import PAD
+from satlib.model.decoder import Decoder
+from satlib.model.objective import word_losses
+from satlib.recipe import DecoderConfig
 
-Gradients = list[Tensor]
-Problem = tuple[int, Tensor, Tensor]  # a seed for the weights, inputs (B, 4), and targets (B, 1)
+Parts = list[tuple[Tensor, Tensor]]  # annotation vectors (B, L, D) and captions (B, C), `PAD` after the end mark
 
 
-@exercise("8.1", "When to stop", difficulty=2, minutes=8, equation="section 4.3")
+@exercise("8.1", "Two losses known in advance", difficulty=1, minutes=5)
+def known_losses(counts: Tensor) -> tuple[float, float]:
+    """Nats per word of a model to which all K words are equally likely, and of one that knows how often each occurs (K,)."""
+    p = counts / counts.sum()
+    return math.log(len(counts)), -torch.xlogy(p, p).sum().item()
+
+
+known_losses.says = "three vocabularies, one with a word that never occurs"
+known_losses.cases = lambda: [
+    (torch.tensor(counts),) for counts in ([1.0, 1.0, 2.0, 4.0], [8.0, 0.0, 2.0], [5.0] * 6 + [70.0])
+]
+known_losses.parts = ("all words equally likely", "by how often each occurs")
+known_losses.mistakes = {
+    "these are bits: nats take the natural logarithm": lambda x: tuple(v / math.log(2) for v in known_losses(x)),
+    "a word that never occurs gives 0 times minus infinity: leave it out": lambda x: (
+        math.log(len(x)),
+        -(x / x.sum() * (x / x.sum()).log()).sum(),
+    ),
+    "the second is a mean over the words said, so that frequent words count more often": lambda x: (
+        math.log(len(x)),
+        -(x / x.sum()).log().mean(),
+    ),
+}
+
+
+def _learner(seed: int) -> tuple[Decoder, torch.optim.Optimizer, Parts]:
+    """A small decoder, plain gradient descent, and two batches whose captions have other lengths."""
+    torch.manual_seed(seed)
+    decoder = Decoder(DecoderConfig(embedding=4, hidden=6, attention_hidden=4, dropout=0.0), 6, 7)
+    captions = torch.randint(0, 7, (5, 8), generator=generator(seed))
+    captions[:3, 2:] = captions[4, 6:] = PAD
+    a = numbers(5, 5, 6, seed=seed)
+    parts = [(a[:3], captions[:3, :3]), (a[3:], captions[3:])]
+    return decoder, torch.optim.SGD(decoder.parameters(), 0.5), parts
+
+
+def _weights(decoder: Decoder) -> Tensor:
+    return torch.cat([weight.detach().flatten() for weight in decoder.parameters()])
+
+
+def _overfitted(answer: Answer, seed: int, steps: int) -> Any:
+    decoder, optimiser, parts = _learner(seed)
+    losses = answer(decoder, optimiser, *parts[1], steps)
+    if not isinstance(losses, list):
+        raise Failed(f"expected a list of the losses, got {kind(losses)}")
+    return {"the losses": losses, "the weights": _weights(decoder)}
+
+
+@exercise("8.2", "One batch, learnt by heart", difficulty=2, minutes=8)
+def overfit(
+    decoder: Decoder, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor, steps: int, *, wrong: str = ""
+) -> list[float]:
+    """The losses per word before each of `steps` steps on one batch."""
+    losses = []
+    for _ in range(steps):
+        each = word_losses(decoder(a, captions).logits, captions)
+        loss = each.mean() if wrong == "padded" else each.sum() / (captions != PAD).sum()
+        if wrong != "full":
+            optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+overfit.says = "two small decoders: their losses, and where the weights are in the end"
+overfit.cases = lambda: [(0, 5), (3, 4)]
+overfit.observe = _overfitted
+overfit.tolerance = 1e-3
+overfit.mistakes = {
+    "padding counts as words: divide the sum by the words that are there": partial(overfit, wrong="padded"),
+    "the gradients of the step before are still there: empty them": partial(overfit, wrong="full"),
+}
+
+
+@exercise("8.3", "Warm-up and cosine", difficulty=1, minutes=5)
+def learning_rate(step: int, steps: int, warmup: int, highest: float) -> float:
+    """The rate of a step, counted from 0: linear in the first `warmup` steps, times half a period of a cosine."""
+    return highest * min(1, (step + 1) / max(1, warmup)) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+learning_rate.says = (
+    "the beginning, the end of the warm-up, the middle and the last step of three trainings, one without warm-up"
+)
+learning_rate.cases = lambda: [
+    (step, steps, warmup, 0.01) for steps, warmup in ((100, 10), (40, 4), (10, 0)) for step in (0, 3, 9, steps - 1)
+]
+learning_rate.mistakes = {
+    "the first step has a rate of 0 and teaches nothing: step 0 is the first of the warm-up": lambda k, n, w, r: (
+        learning_rate(k, n, 0, r) * (min(1, k / w) if w else 1)
+    ),
+    "a whole period of the cosine: it rises again": lambda k, n, w, r: (
+        learning_rate(2 * k, n, 0, r) * min(1, (k + 1) / max(1, w))
+    ),
+    "there is no warm-up": lambda k, n, w, r: learning_rate(k, n, 0, r),
+}
+
+
+@exercise("8.4", "Means of unequal parts", difficulty=2, minutes=6)
+def shares(parts: list[Tensor]) -> list[float]:
+    """What each part's mean per word is multiplied with, for the mean over all words. parts: captions (B, C), padded by `PAD`."""
+    words = [(captions != PAD).sum().item() for captions in parts]
+    return [count / sum(words) for count in words]
+
+
+def _padded(*lengths: list[int]) -> list[Tensor]:
+    """Captions of these lengths, part by part."""
+    captions = [[torch.full((length,), 3) for length in part] for part in lengths]
+    pad = partial(nn.utils.rnn.pad_sequence, batch_first=True, padding_value=PAD)
+    return [pad(part) if part else torch.zeros(0, 4).long() for part in captions]
+
+
+shares.says = "captions of equal and of unequal lengths, and a part without any"
+shares.cases = lambda: [
+    (_padded([9, 5], [3, 3, 1], [12]),),
+    (_padded([4] * 4, [4] * 3),),
+    (_padded([6, 2], [], [1]),),
+]
+shares.mistakes = {
+    "captions are counted: in one of twelve words there is more to learn than in one of three": lambda parts: [
+        len(each) / sum(map(len, parts)) for each in parts
+    ],
+    "padding is counted: `captions != PAD` are the words": lambda parts: shares([each + 9 for each in parts]),
+    "the parts count alike: one with fewer words must count for less": lambda parts: [1 / len(parts)] * len(parts),
+    "nothing is divided: the sum is as many times too large as there are parts": lambda parts: [1.0] * len(parts),
+}
+
+
+def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
+    """Three steps of a learner's: losses, weights, and what the decoder saw of precision and of earlier parts."""
+    decoder, optimiser, parts = _learner(seed)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    kinds, freed, before = [], [], _weights(decoder)
+    decoder.register_forward_hook(lambda _, __, output: kinds.append(output.logits.dtype))
+    decoder.register_forward_hook(lambda *_: freed.append(decoder.output.weight.grad is not None))
+    losses = [answer(decoder, optimiser, scaler, parts, torch.bfloat16, most) for _ in range(3)]
+    seen = {
+        "the products are in bf16": kinds == [torch.bfloat16] * 6,
+        "one part is done, backwards too, before the next": freed[1::2] == [True] * 3,
+    }
+    return {
+        **seen,
+        **{f"the loss of step {k}": loss for k, loss in enumerate(losses, 1)},
+        "how far the weights moved": _weights(decoder) - before,
+    }
+
+
+@exercise("8.5", "A step in mixed precision", difficulty=3, minutes=15, equation="Micikevicius et al., section 3")
+def step(
+    decoder: Decoder, optimiser: Any, scaler: Any, parts: Parts, half: torch.dtype, most: float, *, wrong: str = ""
+) -> float:
+    """One step on the parts of a batch, the loss scaled, the gradients clipped: -> the mean loss per word before it."""
+    if wrong != "full":
+        optimiser.zero_grad()
+    losses = []
+    words = [len(y) if wrong == "rows" else (y != PAD).sum() for _, y in parts]
+    for count, (a, captions) in zip(words, parts, strict=True):
+        with torch.autocast(a.device.type, half, enabled=wrong != "float32"):
+            logits = decoder(a, captions).logits
+        mean = word_losses(logits, captions).sum() / (captions != PAD).sum()
+        losses.append(mean * count / sum(words))
+        if wrong != "held":
+            scaler.scale(losses[-1]).backward()
+    if wrong == "held":
+        scaler.scale(sum(losses)).backward()
+    if wrong != "scaled":
+        scaler.unscale_(optimiser)
+    nn.utils.clip_grad_norm_(decoder.parameters(), 9.0 if wrong == "long" else most)
+    scaler.step(optimiser)
+    scaler.update()
+    return sum(losses).item()
+
+
+step.says = "three steps of two decoders in bf16, with a scaled loss and two parts: losses, and where the weights are"
+step.cases = lambda: [(0, 0.1, 1024.0), (3, 5.0, 1.0)]
+step.observe = _stepped
+step.tolerance = 0.01
+step.mistakes = {
+    "the gradients of the step before are still there: empty them": partial(step, wrong="full"),
+    "captions are counted, not words": partial(step, wrong="rows"),
+    "nothing is in bf16: the decoder belongs inside torch.autocast": partial(step, wrong="float32"),
+    "all parts are kept in memory until the end: go backwards after each": partial(step, wrong="held"),
+    "the scaled gradients are clipped: unscale them first": partial(step, wrong="scaled"),
+    "the gradients are not clipped": partial(step, wrong="long"),
+}
+
+
+@exercise("8.6", "When to stop", difficulty=2, minutes=8, equation="section 4.3")
 def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
     """The best epoch, and the epoch after which training stops: `patience` epochs without a better score, or the end; from 1."""
     best = 0
@@ -31,7 +224,7 @@ best_and_last.cases = lambda: [
     ([10.0, 12.0, 14.0, 13.0, 13.5, 13.9, 15.0], 3),
     ([10.0, 12.0, 14.0, 13.0, 13.5, 15.0, 14.0], 3),
     ([5.0, 5.0, 5.0, 5.0], 2),
-    ([1.0, 2.0, 3.0], 5),
+    ([-3.0, -2.0, -1.0], 5),
     ([5.0, 3.0, 4.0, 2.0, 1.0], 2),
 ]
 best_and_last.parts = ("the best epoch", "the last epoch")
@@ -41,113 +234,42 @@ best_and_last.mistakes = {
 }
 
 
-@exercise("8.2", "Means of unequal parts", difficulty=2, minutes=6)
-def shares(sizes: list[int]) -> list[float]:
-    """What each part's mean is multiplied with, so that they add up to the mean of all rows."""
-    return [size / sum(sizes) for size in sizes]
+def _clearly(won: int, rounds: int) -> bool:
+    """Whether a fair coin would win so many rounds in at most 5 % of all cases."""
+    return sum(math.comb(rounds, k) for k in range(won, rounds + 1)) <= 0.05 * 2**rounds
 
 
-shares.says = "two, three and four parts, equal ones, unequal ones and an empty one"
-shares.cases = lambda: [([24, 24, 16],), ([4, 3],), ([16, 16, 16, 16],), ([5, 0, 2, 1],)]
-shares.mistakes = {
-    "the parts count alike: one with fewer rows must count for less": lambda sizes: [1 / len(sizes)] * len(sizes),
-    "nothing is divided: the sum is as many times too large as there are parts": lambda sizes: [1.0] * len(sizes),
-}
+@exercise("8.7", "A timing on trial", difficulty=2, minutes=12)
+def faster(ours: list[float], theirs: list[float]) -> bool:
+    """Whether ours is faster beyond doubt. Seconds of rounds, in which the two took turns."""
+    return _clearly(sum(one < other for one, other in zip(ours, theirs, strict=True)), len(ours))
 
 
-def _all(gradients: Gradients) -> Tensor:
-    return torch.cat([each.flatten() for each in gradients])
-
-
-@exercise("8.3", "Limit the step", difficulty=2, minutes=8, equation="Pascanu et al., section 3.2")
-def clipped(gradients: Gradients, most: float) -> Gradients:
-    """Clipped by the norm of all gradients together."""
-    norm = _all(gradients).norm().item()
-    return [each * (most / norm) if norm > most else each for each in gradients]
-
-
-clipped.says = "long and short gradients, and gradients of 0, against torch's"
-clipped.cases = lambda: [
-    ([numbers(3, 2), numbers(4, seed=1, scale=3.0)], 1.0),
-    ([numbers(2, seed=2, scale=0.01), numbers(2, 2, seed=3, scale=0.02)], 5.0),
-    ([torch.zeros(3), torch.zeros(2)], 1.0),
+_NOISE = [1.01, 0.98, 1.03, 0.99, 1.04, 0.97, 1.02, 0.98, 1.0]
+_LOAD = [1.0, 1.5, 3.1, 2.3, 1.1, 1.7, 2.6, 1.2, 0.9]  # of a machine on which others work, too
+faster.says = (
+    "two real gains, on a busy machine and with one accident; a busy moment, a small lead, four rounds, and a loss"
+)
+faster.cases = lambda: [
+    ([0.93 * load * noise for load, noise in zip(_LOAD, _NOISE, strict=True)], _LOAD),
+    ([*(0.75 * noise for noise in _NOISE), 9.0], [1.0] * 10),
+    (_NOISE, [1.005, 2.9, 1.02, 1.02, 1.03, 1.0, 1.01, 3.1, 0.995]),
+    ([0.97] * 6 + [1.05, 1.06, 1.07], [1.0] * 8 + [0.9]),
+    ([0.8, 0.95, 0.7, 0.9], [1.0] * 4),
+    (_LOAD, [0.93 * load * noise for load, noise in zip(_LOAD, _NOISE, strict=True)]),
 ]
-clipped.mistakes = {
-    "each gradient is clipped by its own norm": lambda gs, most: [clipped([each], most)[0] for each in gs],
-    "short gradients are made longer": lambda gs, most: [each * most / _all(gs).norm() for each in gs],
-}
-
-
-def _problem(seed: int) -> Problem:
-    return seed, numbers(16, 4, seed=seed), numbers(16, 1, seed=seed + 1)
-
-
-def _begin(problem: Problem) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(problem[0])
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-    return model, torch.optim.Adam(model.parameters(), 0.05)
-
-
-def _steps(model: torch.nn.Module, optimiser: torch.optim.Optimizer, problem: Problem, count: int) -> list[float]:
-    _, x, y = problem
-    losses = []
-    for _ in range(count):
-        loss = (model(x) - y).square().mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    return losses
-
-
-@exercise("8.4", "Resumed, but not the same run", difficulty=2, minutes=5, kind="bug")
-def in_two_parts(problem: Problem, first: int, second: int, *, keeps: str = "model and optimiser") -> list[float]:
-    """The losses of `first` steps, a stop, and `second` steps from what was kept: those of a training without a stop."""
-    model, optimiser = _begin(problem)
-    losses = _steps(model, optimiser, problem, first)
-    kept = copy.deepcopy({"model": model.state_dict(), "optimiser": optimiser.state_dict()})
-    model, optimiser = _begin(problem)
-    if "model" in keeps:
-        model.load_state_dict(kept["model"])
-    if "optimiser" in keeps:
-        optimiser.load_state_dict(kept["optimiser"])
-    return losses + _steps(model, optimiser, problem, second)
-
-
-in_two_parts.start = partial(in_two_parts, keeps="model")
-in_two_parts.says = "the losses of two trainings that were stopped, equal to those of trainings that were not"
-in_two_parts.cases = lambda: [(_problem(0), 6, 6), (_problem(3), 3, 8)]
-in_two_parts.tolerance = 1e-5
-in_two_parts.mistakes = {
-    "the optimiser's state is kept and the weights are not: the second part begins with new ones": (
-        partial(in_two_parts, keeps="optimiser")
+faster.given = lambda ours, theirs: f"{sum(a < b for a, b in zip(ours, theirs, strict=True))} of {len(ours)} rounds won"
+faster.mistakes = {
+    "two busy moments make the same step 'faster' than itself: means believe them": lambda a, b: sum(a) < sum(b),
+    "medians forget who met whom, and a small lead needs no reason": lambda a, b: median(a) < median(b),
+    "the fastest round is one round: a lucky one proves nothing": lambda a, b: min(a) < min(b),
+    "more than half of the rounds is too little: a coin wins six of nine in one case of four": lambda a, b: (
+        sum(map(operator.lt, a, b)) > len(a) / 2
     ),
-}
-
-
-def _with_kind(answer: Answer, alphas: Tensor) -> Any:
-    result = answer(alphas)
-    if not isinstance(result, Tensor):
-        return result
-    # More precision than asked for is no mistake.
-    return {"the values": result, "at least float32": result.dtype in (torch.float32, torch.float64)}
-
-
-@exercise("8.5", "A sum in half precision", difficulty=2, minutes=8, equation="equation 14")
-def precise_penalty(alphas: Tensor) -> Tensor:
-    """satlib's penalty of maps in bf16: sums in float32."""
-    return objective.doubly_stochastic_penalty(alphas)
-
-
-precise_penalty.says = "maps of 49 and 196 places in bf16, even ones among them, the penalty in float32"
-precise_penalty.cases = lambda: [
-    (distribution(2, 12, 49).bfloat16(),),
-    (distribution(3, 9, 196, seed=1).bfloat16(),),
-    # Each place gets about 1: the penalty is made of small differences.
-    (distribution(2, 49, 49, seed=2, sharp=0.3).bfloat16(),),
-]
-precise_penalty.observe = _with_kind
-precise_penalty.mistakes = {
-    "the sums are in bf16: make float32 of the maps first": lambda alphas: (1 - alphas.sum(1)).square().sum(1),
-    "float32 comes after the sum over the words": lambda alphas: (1 - alphas.sum(1).float()).square().sum(1),
+    "all rounds won is too much of ten, where one met an accident, and too little of four: ask the coin": (
+        lambda a, b: all(map(operator.lt, a, b))
+    ),
+    "a real gain is lost: on a busy machine the ranges overlap, and yet each round says the same": lambda a, b: (
+        max(a) < min(b)
+    ),
 }
