@@ -84,6 +84,7 @@ def overfit(
 overfit.says = "two small decoders: their losses, and where the weights are in the end"
 overfit.cases = lambda: [(0, 5), (3, 4)]
 overfit.observe = _overfitted
+overfit.given = lambda seed, steps: f"{steps} steps"
 overfit.tolerance = 1e-3
 overfit.mistakes = {
     "padding counts as words: divide the sum by the words that are there": partial(overfit, wrong="padded"),
@@ -188,6 +189,7 @@ def step(
 step.says = "three steps of two decoders in bf16, with a scaled loss and two parts: losses, and where the weights are"
 step.cases = lambda: [(0, 0.1, 1024.0), (3, 5.0, 1.0)]
 step.observe = _stepped
+step.given = lambda seed, most, scale: f"most = {most}, and a scale of {scale:g}"
 step.tolerance = 0.01
 step.mistakes = {
     "the gradients of the step before are still there: empty them": partial(step, wrong="full"),
