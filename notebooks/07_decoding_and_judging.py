@@ -21,7 +21,7 @@
 #
 # **You will be able to**
 #
-# - write greedy decoding, beam search and nucleus sampling, and say why likelier captions need not be better;
+# - write beam search and nucleus sampling, and say why likelier captions need not be better;
 # - write BLEU, count what captions invent (CHAIR), and know when to distrust a model as the judge;
 # - build a lie that BLEU likes, and the metric that convicts it.
 #
@@ -114,20 +114,15 @@ print(f"{len(captions)} captions; the likeliest: {' '.join(best)}, p = {captions
 # takes a tuple of words, `()` at the beginning, and returns a dict from word to probability.
 
 
-# %% tags=["task:7.1"]
+# %%
 def greedy(next_words, longest: int) -> list[str]:
     """The words, END among them if it came; at most `longest`."""
-    # BEGIN SOLUTION
     words = []
     while len(words) < longest and END not in words:
         following = next_words(tuple(words))
         words.append(max(following, key=following.get))
     return words
-    # END SOLUTION
 
-
-# %% [markdown] tags=["hint"]
-# `max(d, key=d.get)` is the key of a dict with the largest value. A model wants a tuple: `tuple(words)`.
 
 # %% [markdown]
 # Greedy decoding starts with "a". Follow it through the table: **what is the probability of the caption that it returns?** (The
@@ -157,7 +152,7 @@ tree_figure(story, best=chosen)
 # logarithms.
 
 
-# %% tags=["task:7.2"]
+# %% tags=["task:7.1"]
 def beam_search(next_words, width: int, longest: int) -> tuple[list[str], float]:
     """The likeliest finished caption, its END included, and its log-probability."""
     # BEGIN SOLUTION
@@ -209,7 +204,7 @@ tree_figure(story, {*asked, tuple(found)}, best=tuple(found))
 # ## The same on a captioner that sees
 #
 # With a picture given, any captioner is such a table. Here is satlib's soft attention for drawn scenes, where a program can
-# check whether a caption is right: both objects, all their properties and the relation.
+# check whether a caption is right.
 
 # %%
 captioner = Captioner.load(shipped.model("scenes-soft"))
@@ -261,7 +256,7 @@ plt.show()
 # chatbots, cuts off the tail: keep the fewest likeliest words that together have at least a given share, and draw among these.
 
 
-# %% tags=["task:7.3"]
+# %% tags=["task:7.2"]
 def nucleus(p: Tensor, share: float) -> Tensor:
     """The distribution (K,) to draw from, 0 for the words outside the nucleus. p: (K,), sums to 1."""
     # BEGIN SOLUTION
@@ -378,7 +373,7 @@ print("words", *(f"{value:6.2f}" for value in lengths[0.0]), "\nright", *(f"{val
 # most.
 
 
-# %% tags=["task:7.4"]
+# %% tags=["task:7.3"]
 def ngrams(words, n):
     """Every run of n words, counted."""
     return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
@@ -398,16 +393,8 @@ def clipped_precision(caption: list[str], references: list[list[str]], n: int) -
 # A `Counter` gives 0 for what it has not seen. For each n-gram of the caption: the smaller of its own count and the largest
 # count in one reference. (Or look up `|` and `&` of two Counters.)
 
-# %% [markdown] tags=["pseudocode"]
-# ```
-# ours = how often each n-gram of the caption is there
-# hits = sum over them of min(its count, the largest count in one reference)
-# hits / number of the caption's n-grams, or 0 if it has none
-# ```
-
 # %% [markdown]
-# Each brick below is an $n$-gram of "a big star is to the left of a small red circle". The references are "a big star sits to
-# the left of a small red disc" and "the small red circle is on the right of a big star".
+# Each brick is an $n$-gram of "a big star is to the left of a small red circle", against two references.
 
 # %%
 caption, *against = (
@@ -446,7 +433,7 @@ plt.show()
 # $$\mathrm{BLEU}_N = \Big(\prod_{n=1}^N \frac{\sum_{\text{captions}} \mathrm{hits}_n}{\sum_{\text{captions}} n\text{-grams}}\Big)^{1/N}$$
 
 
-# %% tags=["task:7.5"]
+# %% tags=["task:7.4"]
 def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -> float:
     """BLEU-N of a corpus, 0 to 1, without brevity penalty. references: those of each caption."""
     # BEGIN SOLUTION
@@ -575,9 +562,8 @@ axis.legend(loc="upper left", ncols=2)
 plt.show()
 
 # %% [markdown]
-# Attention leads by 0.05 points, and the interval contains 0: BLEU-4 cannot tell it from no attention here. The newer encoder leads by 2.7,
-# though the recipes of that pair differ in a few other settings, too. And the bootstrap has drawn other photographs; it has not trained
-# again with another seed, which moves a score as well.
+# Attention leads by 0.05 points, and the interval contains 0. The newer encoder leads by 2.7, though the recipes of that pair differ in a
+# few other settings, too. And the bootstrap has not trained again with another seed, which moves a score as well.
 
 # %% [markdown]
 # ## CIDEr: what is said of *this* picture
@@ -634,17 +620,9 @@ print(
 # %% [markdown]
 # ## What they miss: captions made wrong on purpose
 #
-# Now damage a reference, and score it against the other four. (METEOR, the paper's other metric, also matches stems and
-# synonyms.)
-#
-# | | true? | example |
-# | --- | --- | --- |
-# | original | yes | a big red star above a small blue circle |
-# | other words | yes | a huge red star over a tiny blue disc |
-# | colours swapped | no | a big blue star above a small red circle |
-# | relation reversed | no | a big red star below a small blue circle |
-# | words shuffled | no sentence | circle a star blue big above small a red |
-# | another scene's | no | a small green square to the left of a big yellow star |
+# Now damage a reference, and score it against the other four: swap its two colours, reverse its relation ("above", "below"), shuffle its
+# words, or take another scene's. Beside it is the same in other words, "a huge red star over a tiny blue disc", which is true. (METEOR,
+# the paper's other metric, also matches stems and synonyms.)
 
 # %%
 SYNONYMS = {"big": "huge", "large": "huge", "small": "tiny", "little": "tiny", "circle": "disc", "above": "over"}
@@ -703,7 +681,7 @@ plt.show()
 # called it *hallucination*. CHAIR$_i$ is the share of these among all objects mentioned, CHAIR$_s$ the share of captions that invent anything.
 
 
-# %% tags=["task:7.6"]
+# %% tags=["task:7.5"]
 def chair(said: list[set], there: list[set]) -> tuple[float, float]:
     """CHAIR_i and CHAIR_s in percent. said: the objects that each caption mentions. there: those of its picture."""
     # BEGIN SOLUTION
@@ -738,9 +716,8 @@ for kind, lines in suspects.items():
     print(f"{kind:22}" + "".join(f"{value:7.1f} %" for value in table[kind]))
 
 # %% [markdown]
-# CHAIR sees the swapped colours at once: 76 percent of the objects are invented. (Why not all? Swap the colours of two stars.)
-# The reversed relation has 0, for CHAIR counts nothing but objects. And in the last row, captions of four words have a CHAIR$_s$ of 0,
-# although none of them is right. Say little, and you invent little.
+# CHAIR sees the swapped colours at once: 76 percent of the objects are invented. The reversed relation has 0, for CHAIR counts nothing but
+# objects. And captions of four words have a CHAIR$_s$ of 0, although none of them is right. Say little, and you invent little.
 
 # %% [markdown]
 # ### On photographs
@@ -774,8 +751,8 @@ reveal("of people's objects, percent", judging["inventions"]["people"][0])
 # 7.5 percent.
 
 # %% [markdown]
-# People notice different things, and this method counts that as inventing. What a model has above 7.5 is its own: soft attention with
-# EfficientNet-Lite0 has 15.7. With or without attention the intervals overlap; with the older encoder both models invent more.
+# What a model has above that is its own: soft attention with EfficientNet-Lite0 has 15.7. With or without attention the intervals
+# overlap; with the older encoder both models invent more.
 
 # %% [markdown]
 # ## A model as the judge
@@ -922,7 +899,7 @@ reveal("sentences, percent", forced_scores["forced"][2])
 from satcourse.exercises.ex07 import OPPOSITES
 
 
-# %% tags=["task:7.7"]
+# %% tags=["task:7.6"]
 def lie(references: list[str]) -> str:
     """A false caption, in small letters and without punctuation, as the references are."""
     # BEGIN SOLUTION
@@ -942,7 +919,7 @@ def lie(references: list[str]) -> str:
 # is said, the recall $R$. The score is $F = 2PR / (P + R)$, 0 if no fact is both.
 
 
-# %% tags=["task:7.8"]
+# %% tags=["task:7.7"]
 def agreement(said: set, there: set) -> float:
     """F of the facts that a caption says, which may be none, and those of its picture."""
     # BEGIN SOLUTION

@@ -456,15 +456,11 @@ print(f"nine epochs on the H200: {minutes:.1f} minutes")
 # as long as its likeliest word stays the likeliest. And BLEU jumps by two or three points from epoch to epoch.
 #
 # > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU.
-#
-# Write that rule. Higher is better; an equal score is not. Training stops after `patience` epochs in a row without a better
-# score, or when the scores end.
 
 
-# %% tags=["task:8.6"]
+# %%
 def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
     """(best epoch, last epoch), counted from 1. scores: one for each epoch, as if training never stopped early."""
-    # BEGIN SOLUTION
     best = 1
     for epoch in range(1, len(scores) + 1):
         if scores[epoch - 1] > scores[best - 1]:
@@ -472,19 +468,7 @@ def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
         if epoch - best == patience:
             return best, epoch
     return best, len(scores)
-    # END SOLUTION
 
-
-# %% [markdown] tags=["hint"]
-# Remember the best epoch so far. How many epochs have passed since then?
-
-# %% [markdown] tags=["pseudocode"]
-# ```
-# best = 1
-# for each epoch:
-#     if its score is above the best one's: best = epoch
-#     if epoch - best is patience: stop here
-# ```
 
 # %%
 bleu = [each["dev_bleu4"] for each in logs["flickr8k-paper-soft"]]
@@ -831,7 +815,7 @@ for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-
 # the toss of a coin. Call ours faster if a fair coin would win so many rounds, or more, with a probability of at most 5 %.
 
 
-# %% tags=["task:8.7"]
+# %% tags=["task:8.6"]
 def faster(ours: list[float], theirs: list[float]) -> bool:
     """Whether ours is faster beyond doubt. The seconds of each round: ours[i] and theirs[i] were measured one after the other."""
     # BEGIN SOLUTION
@@ -936,7 +920,7 @@ assert lost["float16, scaled by 4,096"] < lost["float16"] / 10
 assert lost["bfloat16"] == 0
 assert count == 256
 assert mine_scored["peak"] > 85
-assert mine_scored["exact match"] > 40
+assert mine_scored["exact match"] > 25
 assert sum(losses[-per_epoch:]) / per_epoch < by_frequency - 1
 of = {name: [run for run in contest if run["optimiser"] == name] for name in colours}
 second = {name: sum(run["dev_nll"][1] for run in runs) / 3 for name, runs in of.items()}

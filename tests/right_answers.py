@@ -203,14 +203,6 @@ def satlibs_loss(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
 
 
 @right("7.1")
-def likeliest_recursive(table, longest, prefix=()):
-    if longest == 0 or END in prefix:
-        return list(prefix)
-    following = table(prefix)
-    return likeliest_recursive(table, longest - 1, (*prefix, min(following, key=lambda word: -following[word])))
-
-
-@right("7.2")
 def beam_as_a_table(next_words, width, longest):
     """A table of finished captions beside the living ones."""
     beams, done = {(): 0.0}, {}
@@ -224,7 +216,7 @@ def beam_as_a_table(next_words, width, longest):
     return (list(max(done, key=done.__getitem__)), max(done.values())) if done else ([], -math.inf)
 
 
-@right("7.3")
+@right("7.2")
 def nucleus_one_by_one(p, share):
     kept = torch.zeros(len(p), dtype=torch.bool)
     while p[kept].sum() < share:
@@ -232,13 +224,13 @@ def nucleus_one_by_one(p, share):
     return torch.where(kept, p, 0.0) / p[kept].sum()
 
 
-@right("7.4")
+@right("7.3")
 def union_of_references(caption, references, n):
     most = reduce(Counter.__or__, [ngrams(words, n) for words in references])
     return float((ngrams(caption, n) & most).total()) / max(1, len(caption) - n + 1)
 
 
-@right("7.5")
+@right("7.4")
 def exponential_of_the_mean_logarithm(captions, references, N):
     precisions = []
     for n in range(1, N + 1):
@@ -248,13 +240,13 @@ def exponential_of_the_mean_logarithm(captions, references, N):
     return math.exp(sum(map(math.log, precisions)) / N) if all(precisions) else 0.0
 
 
-@right("7.6")
+@right("7.5")
 def one_set_at_a_time(said, there):
     wrong = [[thing for thing in ours if thing not in theirs] for ours, theirs in zip(said, there, strict=True)]
     return 100 * sum(map(len, wrong)) / sum(map(len, said)), 100 * sum(map(bool, wrong)) / len(said)
 
 
-@right("7.7")
+@right("7.6")
 def best_lie(references):
     """Every single change of every reference is tried."""
     tried = []
@@ -266,7 +258,7 @@ def best_lie(references):
     return max(tried, key=lambda caption: metrics.bleu({"": caption}, {"": references})["BLEU-4 (no brevity penalty)"])
 
 
-@right("7.8")
+@right("7.7")
 def harmonic_mean(said, there):
     common = [fact for fact in said if fact in there]
     return 0.0 if not common else 2 / (len(said) / len(common) + len(there) / len(common))
@@ -318,13 +310,6 @@ def sums_over_all_words(decoder, optimiser, scaler, parts, half, most):
 
 
 @right("8.6")
-def best_and_last_in_windows(scores, patience):
-    epochs = range(patience + 1, len(scores) + 1)
-    last = next((n for n in epochs if max(scores[n - patience : n]) <= max(scores[: n - patience])), len(scores))
-    return scores.index(max(scores[:last])) + 1, last
-
-
-@right("8.7")
 def faster_by_every_toss(ours, theirs):
     won = sum(a < b for a, b in zip(ours, theirs, strict=True))
     tosses = [sum(each) >= won for each in itertools.product((0, 1), repeat=len(ours))]

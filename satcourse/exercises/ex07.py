@@ -63,26 +63,6 @@ def _drawn(seed: int) -> NextWords:
     return next_words
 
 
-@exercise("7.1", "The likeliest word, each time", difficulty=1, minutes=4, equation="equation 7")
-def greedy(next_words: NextWords, longest: int) -> list[str]:
-    """The likeliest word each time, the end mark included; at most `longest` words before it is cut off."""
-    words: list[str] = []
-    while len(words) < longest and END not in words:
-        following = next_words(tuple(words))
-        words.append(max(following, key=following.__getitem__))
-    return words
-
-
-greedy.says = "three models, one of them cut off"
-greedy.cases = lambda: [(STORY, 6), (SHORT, 6), (STORY, 2), (_drawn(1), 6)]
-greedy.mistakes = {
-    "the end mark is missing: it is a word, too": lambda *x: [word for word in greedy(*x) if word != END],
-    "the last word of the alphabet: tell max by what it compares the words": lambda table, longest: greedy(
-        lambda prefix: {max(table(prefix)): 1.0}, longest
-    ),
-}
-
-
 def _beam(next_words: NextWords, width: int, longest: int, keep: str = "all") -> list[Beginning]:
     """The captions that a beam finishes.
 
@@ -105,7 +85,7 @@ def _beam(next_words: NextWords, width: int, longest: int, keep: str = "all") ->
     return finished
 
 
-@exercise("7.2", "The beam", difficulty=3, minutes=20, equation="Sutskever et al., section 3.2")
+@exercise("7.1", "The beam", difficulty=3, minutes=20, equation="Sutskever et al., section 3.2")
 def beam_search(
     next_words: NextWords, width: int, longest: int, *, per_word: bool = False, keep: str = "all"
 ) -> tuple[list[str], float]:
@@ -141,7 +121,7 @@ def _only(p: Tensor, words: Tensor) -> Tensor:
     return result / result.sum()
 
 
-@exercise("7.3", "The nucleus", difficulty=2, minutes=8, equation="Holtzman et al., section 3.1")
+@exercise("7.2", "The nucleus", difficulty=2, minutes=8, equation="Holtzman et al., section 3.1")
 def nucleus(p: Tensor, share: float, *, wrong: str = "") -> Tensor:
     """The distribution p (K,) of its likeliest words alone: the fewest that have at least `share` of it together."""
     order = p.argsort(descending=True)
@@ -186,7 +166,7 @@ def _precisions() -> list[tuple[Any, ...]]:
     return [*((caption, references, n) for n in (1, 2, 3)), *few]
 
 
-@exercise("7.4", "n-grams, clipped", difficulty=2, minutes=15, equation="Papineni et al., section 2.1")
+@exercise("7.3", "n-grams, clipped", difficulty=2, minutes=15, equation="Papineni et al., section 2.1")
 def clipped_precision(
     caption: list[str], references: list[list[str]], n: int, *, largest: Callable[..., float] = max
 ) -> float:
@@ -214,7 +194,7 @@ def _corpora() -> list[tuple[Any, ...]]:
     return [*((captions, references, N) for N in (1, 2, 3)), (captions[2:], references[2:], 4)]
 
 
-@exercise("7.5", "BLEU of a corpus", difficulty=3, minutes=15, equation="Papineni et al., section 2.3")
+@exercise("7.4", "BLEU of a corpus", difficulty=3, minutes=15, equation="Papineni et al., section 2.3")
 def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int, *, penalty: bool = False) -> float:
     """satlib's corpus BLEU-N, 0 to 1; without the brevity penalty, as in the paper."""
     hypotheses = {str(i): " ".join(words) for i, words in enumerate(captions)}
@@ -239,7 +219,7 @@ def _mean_of_shares(said: Sequence[set], there: Sequence[set]) -> tuple[float, f
     return 100 * sum(shares) / len(shares), chair(said, there)[1]
 
 
-@exercise("7.6", "What captions invent", difficulty=1, minutes=6, equation="Rohrbach et al., section 3.1")
+@exercise("7.5", "What captions invent", difficulty=1, minutes=6, equation="Rohrbach et al., section 3.1")
 def chair(said: Sequence[set], there: Sequence[set]) -> tuple[float, float]:
     """CHAIR_i and CHAIR_s in percent: of the objects that captions name, those that are not there, and of the captions, those with one."""
     invented = [len(ours - theirs) for ours, theirs in zip(said, there, strict=True)]
@@ -283,7 +263,7 @@ def _references() -> list[tuple[Any, ...]]:
     return [([" ".join(tokenise(line)) for line in each.references],) for each in test]
 
 
-@exercise("7.7", "A lie that scores", difficulty=2, minutes=12, equation="Papineni et al., section 2.3")
+@exercise("7.6", "A lie that scores", difficulty=2, minutes=12, equation="Papineni et al., section 2.3")
 def lie(references: list[str]) -> str:
     """A false sentence with a high BLEU-4 against five true ones: only the last word that has an opposite is changed."""
     words = references[0].split()
@@ -301,7 +281,7 @@ lie.mistakes = {
 }
 
 
-@exercise("7.8", "The lie convicted", difficulty=1, minutes=6, equation="Anderson et al., section 3.2")
+@exercise("7.7", "The lie convicted", difficulty=1, minutes=6, equation="Anderson et al., section 3.2")
 def agreement(said: set, there: set) -> float:
     """F of two sets of facts: the harmonic mean of the share of `said` that is true and the share of `there` that is said."""
     return 2 * len(said & there) / (len(said) + len(there))
