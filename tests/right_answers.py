@@ -112,10 +112,9 @@ def energies_by_loop(a, h, W_a, W_h, b, v):
 
 @right("4.5")
 def lstm_cell(Ey, h, c, z, W, U, Z, b):
-    cell = nn.LSTMCell(Ey.shape[1] + z.shape[1], h.shape[1]).requires_grad_(False)
+    cell = nn.LSTMCell(Ey.shape[1] + z.shape[1], h.shape[1])
     merged = {"weight_ih": torch.cat([W, Z], 1), "weight_hh": U, "bias_ih": b, "bias_hh": torch.zeros_like(b)}
-    cell.load_state_dict(merged)
-    return cell(torch.cat([Ey, z], 1), (h, c))
+    return torch.func.functional_call(cell, merged, (torch.cat([Ey, z], 1), (h, c)))
 
 
 @right("4.6")
@@ -128,15 +127,15 @@ def step_by_log_softmax(model, optimiser, a, captions):
 
 
 @right("4.7")
-def emptied_after_the_step(model, a, h, answers):
-    optimiser, losses = torch.optim.Adam(model.parameters(), 0.02), []
-    for _ in range(40):
-        loss = -torch.log_softmax(model(a, h), 1)[torch.arange(len(answers)), answers].mean()
-        loss.backward()
-        optimiser.step()
-        model.zero_grad()
-        losses.append(float(loss.detach()))
-    return losses
+def outside_by_the_nearest_blend(a, k):  # Frank and Wolfe
+    others = torch.cat([a[:k], a[k + 1 :]]).double() - a[k]
+    z = others.mean(0)
+    for step in range(3000):
+        i = (others @ z).argmin()
+        if others[i] @ z > 1e-9:
+            return True
+        z = z + 2 / (step + 2) * (others[i] - z)
+    return False
 
 
 RIGHT["3.3"] += [lambda caption, known: [known.index(word) + 2 if word in known else 1 for word in caption] + [0]]
