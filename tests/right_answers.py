@@ -151,7 +151,12 @@ RIGHT["5.5"] += [lambda alpha, n: torch.logsumexp(alpha.log().unsqueeze(2) + n.l
 RIGHT["5.6"] += [lambda alpha, n: torch.einsum("bl,blk->bk", alpha.double(), n.double().log_softmax(2)).softmax(1)]
 
 
-RIGHT["5.7"] += [lambda x, lengths: sum((1 - x[i, :n].sum(0)).square().sum() for i, n in enumerate(lengths)) / len(x)]
+RIGHT["5.7"] += [
+    lambda x: (
+        all(p > w for p in x[1, :, -1] for w in x[0, :, -1])
+        and (x[1, :, -1] - x[0, :, -1]).sum() > 0.9 * (x[1] - x[0])[:, x.shape[2] // 2].sum()
+    )
+]
 
 
 @right("6.1")

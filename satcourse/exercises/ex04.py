@@ -15,8 +15,8 @@ from satlib.recipe import DecoderConfig
 B, L, D, n, k, m = 2, 5, 4, 3, 6, 4
 
 
-def _energy_weights() -> tuple[Tensor, ...]:
-    return numbers(k, D, seed=2), numbers(k, n, seed=3), numbers(k, seed=4), numbers(k, seed=5)
+def _inputs(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
+    return tuple(numbers(*shape, seed=seed) for seed, shape in enumerate(shapes))
 
 
 @exercise("4.1", "A score for each place", difficulty=2, minutes=8, equation="equation 4")
@@ -28,19 +28,15 @@ def energies(a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tenso
 energies.says = "the values of equation 4 on images of 5 and of 2 places, and the gradients at all that goes in"
 energies.observe = with_gradients("a", "h", "W_a", "W_h", "b", "v")
 energies.cases = lambda: [
-    (numbers(rows, places, D), numbers(rows, n, seed=1), *_energy_weights()) for rows, places in ((B, L), (3, 2))
+    _inputs((rows, places, D), (rows, n), (k, D), (k, n), (k,), (k,)) for rows, places in ((B, L), (3, 2))
 ]
 energies.mistakes = {
     "the tanh is missing: without it the state moves all energies alike and the weights not at all": (
         lambda a, h, W_a, W_h, b, v: (a @ W_a.T + (h @ W_h.T).unsqueeze(1) + b) @ v
     ),
     "these are weights: energies come before the softmax": lambda *x: torch.softmax(energies(*x), 1),
-    "v is missing: it makes one number of the k hidden units of a place, and this is their sum": (
-        lambda *x: energies(*x[:-1], torch.ones(k) + 0 * x[-1])
-    ),
-    "no gradient reaches the state: it was detached, and the decoder would not learn what to ask": (
-        lambda a, h, *weights: energies(a, h.detach() + 0 * h, *weights)
-    ),
+    "this is the sum over a place's k hidden units: v weighs them": lambda *x: energies(*x[:-1], 0 * x[-1] + 1),
+    "the state was detached: no gradient tells it what to ask": lambda a, h, *x: energies(a, h.detach() + 0 * h, *x),
 }
 
 
@@ -57,18 +53,14 @@ weights.advise = sums_to_one(1)
 weights.mistakes = {
     "softmax over the batch axis: an image's weights must sum to 1": lambda e: torch.softmax(e, 0),
     "exp of a large energy overflows: take the largest off": lambda e: e.exp() / e.exp().sum(1, keepdim=True),
-    "one maximum for the whole batch: an image with smaller energies is left with 0 / 0; take the largest of each row": (
-        lambda e: (e - e.max()).exp() / (e - e.max()).exp().sum(1, keepdim=True)
+    "one maximum for the whole batch leaves an image 0 / 0; take the largest of each row": (
+        lambda e: (x := (e - e.max()).exp()) / x.sum(1, keepdim=True)
     ),
 }
 
 
 def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     return (alpha.unsqueeze(2) * a).sum(1), alpha
-
-
-def _one_place(e: Tensor, a: Tensor) -> Tensor:
-    return a[torch.arange(len(a)), e.argmax(1)]
 
 
 @exercise("4.3", "Weights become one vector", difficulty=1, minutes=5, equation="equations 5, 6 and 13")
@@ -78,19 +70,14 @@ def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 attend.says = "z, the weights, energies of 128, and the gradients at energies and vectors"
-attend.cases = lambda: [
-    (numbers(B, L), numbers(B, L, D, seed=1)),
-    (torch.tensor([[128.0, 129.0], [-500.0, 2.0]]), numbers(2, 2, D, seed=4)),
-]
+attend.cases = lambda: [(e, numbers(*e.shape, D, seed=1)) for (e,) in weights.cases()]
 attend.parts = ("z", "alpha")
 attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
     "softmax over the batch axis: an image's weights must sum to 1": lambda e, a: _blend(torch.softmax(e, 0), a),
-    "no gradient reaches the energies: something was detached, and nothing would learn where to look": lambda e, a: (
-        _blend(torch.softmax(e.detach(), 1) + 0 * e, a)
-    ),
-    "this reads the best place alone, by argmax: z is the weighted mean of all": lambda e, a: (
-        _one_place(e, a),
+    "the energies were detached: no gradient tells where to look": lambda e, a: _blend(weights(e.detach()) + 0 * e, a),
+    "this reads the best place alone: z is the weighted mean of all": lambda e, a: (
+        a[torch.arange(len(a)), e.argmax(1)],
         weights(e),
     ),
     "z is the plain mean: multiply each vector by its weight, then sum": lambda e, a: (a.mean(1), weights(e)),
@@ -113,42 +100,29 @@ gated.cases = lambda: [
 ]
 gated.mistakes = {
     "the sigmoid is missing: beta must lie between 0 and 1": lambda z, h, w, b: (h @ w + b)[:, None] * z,
-    "beta of one image meets a dimension of all: give beta a second axis of size 1": (
-        lambda z, h, w, b: torch.sigmoid(h @ w + b) * z
+    "beta of one image meets a dimension of all: give it an axis of size 1": lambda z, h, w, b: (
+        (h @ w + b).sigmoid() * z
     ),
     "this is beta alone: multiply the context by it": lambda z, h, w, b: torch.sigmoid(h @ w + b),
 }
 
 
-def _lstm(rows: int, n: int) -> tuple[Tensor, ...]:
-    inputs = numbers(rows, m, seed=1), numbers(rows, n, seed=2), numbers(rows, n, seed=3), numbers(rows, D, seed=4)
-    weights = numbers(4 * n, m, seed=5), numbers(4 * n, n, seed=6), numbers(4 * n, D, seed=7), numbers(4 * n, seed=8)
-    return *inputs, *weights
-
-
 @exercise("4.5", "The state moves on", difficulty=3, minutes=12, equation="equations 1 to 3")
 def lstm_step(
-    Ey: Tensor,
-    h: Tensor,
-    c: Tensor,
-    z: Tensor,
-    W: Tensor,
-    U: Tensor,
-    Z: Tensor,
-    b: Tensor,
-    *,
-    order: str = "ifgo",
-    late: int = 0,
+    Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor, **slip: Any
 ) -> tuple[Tensor, Tensor]:
-    """Equations 1 to 3: the new h and c; a `late` h is, wrongly, of the memory before."""
-    rows = dict(zip(order, (Ey @ W.T + h @ U.T + z @ Z.T + b).chunk(4, 1), strict=True))
+    """Equations 1 to 3: the new h and c. A slip: another `order`; a `late` h, of the memory before."""
+    rows = dict(zip(slip.get("order", "ifgo"), (Ey @ W.T + h @ U.T + z @ Z.T + b).chunk(4, 1), strict=True))
     i, f, o = (torch.sigmoid(rows[gate]) for gate in "ifo")
     before, c = c, f * c + i * torch.tanh(rows["g"])
-    return o * torch.tanh(before if late else c), c
+    return o * torch.tanh(before if "late" in slip else c), c
 
 
 lstm_step.says = "h and c, for batches of two and of one, and gradients"
-lstm_step.cases = lambda: [_lstm(2, 3), _lstm(1, 5)]
+lstm_step.cases = lambda: [
+    _inputs((rows, m), (rows, n), (rows, n), (rows, D), (4 * n, m), (4 * n, n), (4 * n, D), (4 * n,))
+    for rows, n in ((2, 3), (1, 5))
+]
 lstm_step.parts = ("h", "c")
 lstm_step.observe = with_gradients("Ey", "h", "c", "z", "W", "U", "Z", "b", parts=lstm_step.parts)
 lstm_step.mistakes = {
@@ -158,17 +132,11 @@ lstm_step.mistakes = {
 }
 
 
-class _Small(Decoder):
-    """satlib's decoder as a learner's: model(a, captions) gives logits (B, C, K) and maps (B, C, L)."""
-
-    def forward(self, *inputs: Any) -> Any:
-        return super().forward(*inputs)[:2]
-
-
 def _three_steps(answer: Answer, seed: int) -> Any:
     """The losses of three calls of a learner's step, with plain gradient descent, and how far the weights have moved."""
     torch.manual_seed(seed)
-    model = _Small(DecoderConfig(embedding=m, hidden=6, attention_hidden=4, dropout=0.0), 6, 7)
+    model = Decoder(DecoderConfig(embedding=m, hidden=6, attention_hidden=4, dropout=0.0), 6, 7)
+    model.register_forward_hook(lambda module, inputs, output: (output.logits, output.alphas))
     before = nn.utils.parameters_to_vector(model.parameters()).detach()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
     a, captions = numbers(4, L, 6, seed=seed), torch.randint(0, 7, (4, 3), generator=generator(seed + 1))
@@ -181,24 +149,18 @@ def _three_steps(answer: Answer, seed: int) -> Any:
 
 @exercise("4.6", "One training step", difficulty=2, minutes=8, equation="section 4.3")
 def training_step(
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    a: Tensor,
-    captions: Tensor,
-    *,
-    zero: str = "before",
-    loss_of: Answer = cross_entropy,
+    model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor, **slip: Any
 ) -> float:
     """One step: the mean cross-entropy of a batch's words, its gradients, a step of the optimiser; the loss before it.
 
-    The gradients are emptied "before" the backward pass; or, wrongly, "between" it and the step, or "never".
+    A slip: gradients emptied (`zero`) "between" the backward pass and the step, or "never"; another `loss`.
     """
     logits, _ = model(a, captions)
-    loss = loss_of(logits.flatten(0, 1), captions.flatten())
-    if zero == "before":
+    loss = slip.get("loss", cross_entropy)(logits.flatten(0, 1), captions.flatten())
+    if "zero" not in slip:
         optimiser.zero_grad()
     loss.backward()
-    if zero == "between":
+    if slip.get("zero") == "between":
         optimiser.zero_grad()
     optimiser.step()
     return loss.item()
@@ -210,13 +172,11 @@ training_step.observe = _three_steps
 training_step.tolerance = 1e-3
 training_step.mistakes = {
     "the gradients of the call before are still there: empty them": partial(training_step, zero="never"),
-    "the weights stay as they are: empty the gradients, then go backwards": partial(training_step, zero="between"),
+    "the weights stay as they are: empty the gradients, go back, then step": partial(training_step, zero="between"),
     "cross_entropy does its own softmax: give it the logits": partial(
-        training_step, loss_of=lambda logits, words: cross_entropy(torch.softmax(logits, 1), words)
+        training_step, loss=lambda logits, words: cross_entropy(logits.softmax(1), words)
     ),
-    "the sum over the words: the loss is their mean": partial(
-        training_step, loss_of=partial(cross_entropy, reduction="sum")
-    ),
+    "the sum over the words: take their mean": partial(training_step, loss=partial(cross_entropy, reduction="sum")),
 }
 
 
@@ -249,9 +209,7 @@ def _hull_cases() -> list[tuple[Tensor, int]]:
 outside.says = "corners are outside; blends of the others, in 2 and in 20 dimensions, and a vector met twice are not"
 outside.cases = _hull_cases
 outside.mistakes = {
-    "the direction away from the mean is a first guess: where it fails, another may separate": partial(
-        outside, steps=1
-    ),
+    "away from the mean is a first guess: where it fails, another direction may separate": partial(outside, steps=1),
     "to lead in one dimension is enough, but not needed: planes may be oblique": lambda a, k: bool(
         (_apart(a, k) > 0).all(0).any() or (_apart(a, k) < 0).all(0).any()
     ),
