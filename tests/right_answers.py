@@ -130,10 +130,9 @@ def energies_by_loop(a, h, W_a, W_h, b, v):
 
 @right("4.5")
 def lstm_cell(Ey, h, c, z, W, U, Z, b):
-    cell = nn.LSTMCell(Ey.shape[1] + z.shape[1], h.shape[1]).requires_grad_(False)
+    cell = nn.LSTMCell(Ey.shape[1] + z.shape[1], h.shape[1])
     merged = {"weight_ih": torch.cat([W, Z], 1), "weight_hh": U, "bias_ih": b, "bias_hh": torch.zeros_like(b)}
-    cell.load_state_dict(merged)
-    return cell(torch.cat([Ey, z], 1), (h, c))
+    return torch.func.functional_call(cell, merged, (torch.cat([Ey, z], 1), (h, c)))
 
 
 @right("4.6")
@@ -146,15 +145,15 @@ def step_by_log_softmax(model, optimiser, a, captions):
 
 
 @right("4.7")
-def emptied_after_the_step(model, a, h, answers):
-    optimiser, losses = torch.optim.Adam(model.parameters(), 0.02), []
-    for _ in range(40):
-        loss = -torch.log_softmax(model(a, h), 1)[torch.arange(len(answers)), answers].mean()
-        loss.backward()
-        optimiser.step()
-        model.zero_grad()
-        losses.append(float(loss.detach()))
-    return losses
+def outside_by_the_nearest_blend(a, k):  # Frank and Wolfe
+    others = torch.cat([a[:k], a[k + 1 :]]).double() - a[k]
+    z = others.mean(0)
+    for step in range(3000):
+        i = (others @ z).argmin()
+        if others[i] @ z > 1e-9:
+            return True
+        z = z + 2 / (step + 2) * (others[i] - z)
+    return False
 
 
 RIGHT["3.7"] += [lambda: ("A café's T-shirt, 'blue'; one",)]
@@ -170,7 +169,12 @@ RIGHT["5.5"] += [lambda alpha, n: torch.logsumexp(alpha.log().unsqueeze(2) + n.l
 RIGHT["5.6"] += [lambda alpha, n: torch.einsum("bl,blk->bk", alpha.double(), n.double().log_softmax(2)).softmax(1)]
 
 
-RIGHT["5.7"] += [lambda x, lengths: sum((1 - x[i, :n].sum(0)).square().sum() for i, n in enumerate(lengths)) / len(x)]
+RIGHT["5.7"] += [
+    lambda x: (
+        all(p > w for p in x[1, :, -1] for w in x[0, :, -1])
+        and (x[1, :, -1] - x[0, :, -1]).sum() > 0.9 * (x[1] - x[0])[:, x.shape[2] // 2].sum()
+    )
+]
 
 
 @right("6.1")

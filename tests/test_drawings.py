@@ -1,15 +1,13 @@
-"""Drawings and the hull: nothing cut off, nothing on top of anything else, and they show what they were given."""
+"""Drawings: nothing cut off, nothing on top of anything else, and they show what they were given."""
 
 import itertools
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from satcourse.widgets import drawings
 from satcourse.widgets.beam_tree import tree_figure
-from satcourse.widgets.hull import Hull
 from satlib.data.images import seen_box
 from satlib.evaluation.plots import END_LABEL
 
@@ -73,19 +71,3 @@ def test_a_tree_has_every_word_and_shows_the_best_in_more_than_colour():
     styles = [(line.get_linewidth(), line.get_linestyle()) for line in axis.lines]
     assert sorted(styles.count(style) for style in set(styles)) == [1, 3, 4]  # kept, best, dropped
     assert [text.get_text() for text in axis.texts if text.get_fontweight() == "bold"] == ["p = 0.400"]
-
-
-def test_the_hull_s_vector_follows_each_slider_and_starts_over():
-    corners = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 0.5]])
-
-    def attend(e, a):
-        alpha = e.exp() / e.exp().sum(1, keepdim=True)
-        return (alpha[:, :, None] * a).sum(1), alpha
-
-    hull = Hull(attend, corners)
-    torch.testing.assert_close(hull.z, corners.mean(0))
-    hull.energies[2].value = 6
-    torch.testing.assert_close(hull.z, corners[2], atol=0.02, rtol=0)
-    assert f"place 3 {hull.alpha[2]:.2f}" in hull.picture.value
-    hull.even.click()
-    torch.testing.assert_close(hull.z, corners.mean(0))

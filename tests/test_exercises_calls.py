@@ -48,13 +48,13 @@ def test_the_settings_of_a_notebook_change_no_verdict_and_stay_as_they_are():
 
 
 def test_settings_that_an_answer_changes_are_put_back():
-    def answer(e):
+    def answer(alpha, n):
         torch.set_default_dtype(torch.float64), torch.set_grad_enabled(False), torch.set_default_device("meta")
         torch.manual_seed(5)
-        return torch.softmax(e.cpu(), 0)
+        return torch.softmax(n.cpu(), 2).mean(1)
 
     state = torch.get_rng_state()
-    assert "batch axis" in failure(answer)
+    assert "count alike" in failure(answer, "5.5")
     assert (torch.get_default_dtype(), torch.zeros(1).device.type) == (torch.float32, "cpu")
     assert torch.is_grad_enabled()
     assert torch.equal(state, torch.get_rng_state())
@@ -71,7 +71,7 @@ def in_place(e):
 
 
 def one_value(e):
-    alpha = torch.softmax(e, 1)
+    alpha = torch.softmax(e, 1) + 0
     alpha[1, 1] += 0.0004
     return alpha
 

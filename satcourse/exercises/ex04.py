@@ -5,15 +5,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from satcourse.exercises.task import Answer, exercise, gradients, numbers, sums_to_one
-from satcourse.exercises.training_steps import three_steps, with_pointer
+from satcourse.exercises.calls import Failed
+from satcourse.exercises.task import Answer, distribution, exercise, generator, numbers, sums_to_one, with_gradients
+from satlib.model.decoder import Decoder
+from satlib.recipe import DecoderConfig
 
 B, L, D, n, k, m = 2, 5, 4, 3, 6, 4
 
 
-def _energy_weights() -> tuple[Tensor, ...]:
-    return numbers(k, D, seed=2), numbers(k, n, seed=3), numbers(k, seed=4), numbers(k, seed=5)
+def _inputs(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
+    return tuple(numbers(*shape, seed=seed) for seed, shape in enumerate(shapes))
 
 
 @exercise("4.1", "A score for each place", difficulty=2, minutes=8, equation="equation 4")
@@ -22,15 +25,18 @@ def energies(a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tenso
     return torch.tanh(a @ W_a.T + (h @ W_h.T).unsqueeze(1) + b) @ v
 
 
-energies.says = "the values of equation 4 on images of 5 and of 2 places"
+energies.says = "the values of equation 4 on images of 5 and of 2 places, and the gradients at all that goes in"
+energies.observe = with_gradients("a", "h", "W_a", "W_h", "b", "v")
 energies.cases = lambda: [
-    (numbers(rows, places, D), numbers(rows, n, seed=1), *_energy_weights()) for rows, places in ((B, L), (3, 2))
+    _inputs((rows, places, D), (rows, n), (k, D), (k, n), (k,), (k,)) for rows, places in ((B, L), (3, 2))
 ]
 energies.mistakes = {
     "the tanh is missing: without it the state moves all energies alike and the weights not at all": (
         lambda a, h, W_a, W_h, b, v: (a @ W_a.T + (h @ W_h.T).unsqueeze(1) + b) @ v
     ),
     "these are weights: energies come before the softmax": lambda *x: torch.softmax(energies(*x), 1),
+    "this is the sum over a place's k hidden units: v weighs them": lambda *x: energies(*x[:-1], 0 * x[-1] + 1),
+    "the state was detached: no gradient tells it what to ask": lambda a, h, *x: energies(a, h.detach() + 0 * h, *x),
 }
 
 
@@ -40,29 +46,21 @@ def weights(e: Tensor) -> Tensor:
     return torch.softmax(e, 1)
 
 
-weights.says = "values, sums over the places, and energies of 1000"
-weights.cases = lambda: [(numbers(B, L),), (torch.tensor([[1000.0, 1001.0], [-500.0, 2.0]]),)]
+weights.says = "values, sums over the places, energies of 128, and gradients"
+weights.cases = lambda: [(numbers(B, L),), (torch.tensor([[128.0, 129.0], [-500.0, 2.0]]),)]
+weights.observe = with_gradients("e")
 weights.advise = sums_to_one(1)
 weights.mistakes = {
     "softmax over the batch axis: an image's weights must sum to 1": lambda e: torch.softmax(e, 0),
     "exp of a large energy overflows: take the largest off": lambda e: e.exp() / e.exp().sum(1, keepdim=True),
+    "one maximum for the whole batch leaves an image 0 / 0; take the largest of each row": (
+        lambda e: (x := (e - e.max()).exp()) / x.sum(1, keepdim=True)
+    ),
 }
 
 
 def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     return (alpha.unsqueeze(2) * a).sum(1), alpha
-
-
-def _with_gradients(answer: Answer, e: Tensor, a: Tensor) -> Any:
-    """What `attend` gives, and the gradients of a sum over each, at the energies and at the annotation vectors."""
-    output = answer(e.requires_grad_(), a.requires_grad_())
-    if not isinstance(output, (tuple, list)) or len(output) != 2 or not all(isinstance(x, Tensor) for x in output):
-        return output
-    result = {"z": output[0].detach(), "alpha": output[1].detach()}
-    for name, values in zip(("z", "alpha"), output, strict=True):
-        total = (values * torch.arange(1.0, values.shape[-1] + 1)).sum()
-        result |= gradients(total, {f"e through {name}": e, f"a through {name}": a})
-    return result
 
 
 @exercise("4.3", "Weights become one vector", difficulty=1, minutes=5, equation="equations 5, 6 and 13")
@@ -71,17 +69,20 @@ def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     return _blend(weights(e), a)
 
 
-attend.says = "z, the weights, energies of 1000, and the gradients that reach the energies through both"
-attend.cases = lambda: [
-    (numbers(B, L), numbers(B, L, D, seed=1)),
-    (torch.tensor([[1000.0, 1001.0], [-500.0, 2.0]]), numbers(2, 2, D, seed=4)),
-]
-attend.observe = _with_gradients
+attend.says = "z, the weights, energies of 128, and the gradients at energies and vectors"
+attend.cases = lambda: [(e, numbers(*e.shape, D, seed=1)) for (e,) in weights.cases()]
+attend.parts = ("z", "alpha")
+attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
     "softmax over the batch axis: an image's weights must sum to 1": lambda e, a: _blend(torch.softmax(e, 0), a),
-    "no gradient reaches the energies: something was detached, and nothing would learn where to look": lambda e, a: (
-        _blend(torch.softmax(e.detach(), 1) + 0 * e, a)
+    "the energies were detached: no gradient tells where to look": lambda e, a: _blend(weights(e.detach()) + 0 * e, a),
+    "this reads the best place alone: z is the weighted mean of all": lambda e, a: (
+        a[torch.arange(len(a)), e.argmax(1)],
+        weights(e),
     ),
+    "z is the plain mean: multiply each vector by its weight, then sum": lambda e, a: (a.mean(1), weights(e)),
+    "z and alpha are in the wrong order: give back (z, alpha)": lambda e, a: attend(e, a)[::-1],
+    "the energies are the weights here: put them through the softmax": lambda e, a: _blend(e, a),
 }
 
 
@@ -91,55 +92,75 @@ def gated(z: Tensor, h: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return torch.sigmoid(h @ w + b).unsqueeze(1) * z
 
 
-gated.says = "one beta for each image, between 0 and 1, on all of its dimensions"
+gated.says = "one beta for each image, between 0 and 1, on all of its dimensions, and gradients"
+gated.observe = with_gradients("z", "h", "w", "b")
+# As many images as dimensions, so that a beta of the wrong axis is wrong and raises no error.
 gated.cases = lambda: [
-    (numbers(rows, D), numbers(rows, n, seed=1), numbers(n, seed=2), torch.tensor(0.7)) for rows in (B, D)
+    (numbers(rows, D), numbers(rows, n, seed=1), numbers(n, seed=2), torch.tensor(0.7)) for rows in (D, 1)
 ]
 gated.mistakes = {
     "the sigmoid is missing: beta must lie between 0 and 1": lambda z, h, w, b: (h @ w + b)[:, None] * z,
+    "beta of one image meets a dimension of all: give it an axis of size 1": lambda z, h, w, b: (
+        (h @ w + b).sigmoid() * z
+    ),
+    "this is beta alone: multiply the context by it": lambda z, h, w, b: torch.sigmoid(h @ w + b),
 }
-
-
-def _lstm(rows: int, n: int) -> tuple[Tensor, ...]:
-    inputs = numbers(rows, m, seed=1), numbers(rows, n, seed=2), numbers(rows, n, seed=3), numbers(rows, D, seed=4)
-    weights = numbers(4 * n, m, seed=5), numbers(4 * n, n, seed=6), numbers(4 * n, D, seed=7), numbers(4 * n, seed=8)
-    return *inputs, *weights
 
 
 @exercise("4.5", "The state moves on", difficulty=3, minutes=12, equation="equations 1 to 3")
 def lstm_step(
-    Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor, *, order: str = "ifgo"
+    Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor, **slip: Any
 ) -> tuple[Tensor, Tensor]:
-    """Equations 1 to 3: the new h and c."""
-    rows = dict(zip(order, (Ey @ W.T + h @ U.T + z @ Z.T + b).chunk(4, 1), strict=True))
+    """Equations 1 to 3: the new h and c. A slip: another `order`; a `late` h, of the memory before."""
+    rows = dict(zip(slip.get("order", "ifgo"), (Ey @ W.T + h @ U.T + z @ Z.T + b).chunk(4, 1), strict=True))
     i, f, o = (torch.sigmoid(rows[gate]) for gate in "ifo")
-    c = f * c + i * torch.tanh(rows["g"])
-    return o * torch.tanh(c), c
+    before, c = c, f * c + i * torch.tanh(rows["g"])
+    return o * torch.tanh(before if "late" in slip else c), c
 
 
-lstm_step.says = "h and c, for batches of two and of one"
-lstm_step.cases = lambda: [_lstm(2, 3), _lstm(1, 5)]
+lstm_step.says = "h and c, for batches of two and of one, and gradients"
+lstm_step.cases = lambda: [
+    _inputs((rows, m), (rows, n), (rows, n), (rows, D), (4 * n, m), (4 * n, n), (4 * n, D), (4 * n,))
+    for rows, n in ((2, 3), (1, 5))
+]
 lstm_step.parts = ("h", "c")
+lstm_step.observe = with_gradients("Ey", "h", "c", "z", "W", "U", "Z", "b", parts=lstm_step.parts)
 lstm_step.mistakes = {
     "the gates are in another order: W, U, Z and b hold i, f, g, o, from the top": partial(lstm_step, order="ifog"),
     "h and c are in the wrong order: give back (h, c)": lambda *x: lstm_step(*x)[::-1],
+    "h comes from the old memory: equation 3 has the new c": partial(lstm_step, late=1),
 }
+
+
+def _three_steps(answer: Answer, seed: int) -> Any:
+    """The losses of three calls of a learner's step, with plain gradient descent, and how far the weights have moved."""
+    torch.manual_seed(seed)
+    model = Decoder(DecoderConfig(embedding=m, hidden=6, attention_hidden=4, dropout=0.0), 6, 7)
+    model.register_forward_hook(lambda module, inputs, output: (output.logits, output.alphas))
+    before = nn.utils.parameters_to_vector(model.parameters()).detach()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+    a, captions = numbers(4, L, 6, seed=seed), torch.randint(0, 7, (4, 3), generator=generator(seed + 1))
+    losses = [answer(model, optimiser, a, captions) for _ in range(3)]
+    if any(isinstance(loss, Tensor) and loss.requires_grad for loss in losses):
+        raise Failed("a loss holds its graph: keep a number, by loss.item()")
+    moved = nn.utils.parameters_to_vector(model.parameters()).detach() - before
+    return {**{f"the loss of step {number}": loss for number, loss in enumerate(losses, 1)}, "the weights": moved}
 
 
 @exercise("4.6", "One training step", difficulty=2, minutes=8, equation="section 4.3")
 def training_step(
-    model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor, *, zero: str = "before"
+    model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor, **slip: Any
 ) -> float:
     """One step: the mean cross-entropy of a batch's words, its gradients, a step of the optimiser; the loss before it.
 
-    The gradients are emptied "before" the backward pass; or, wrongly, "between" it and the step, or "never".
+    A slip: gradients emptied (`zero`) "between" the backward pass and the step, or "never"; another `loss`.
     """
     logits, _ = model(a, captions)
-    loss = nn.functional.cross_entropy(logits.flatten(0, 1), captions.flatten())
-    if zero == "before":
+    loss = slip.get("loss", cross_entropy)(logits.flatten(0, 1), captions.flatten())
+    if "zero" not in slip:
         optimiser.zero_grad()
     loss.backward()
-    if zero == "between":
+    if slip.get("zero") == "between":
         optimiser.zero_grad()
     optimiser.step()
     return loss.item()
@@ -147,35 +168,53 @@ def training_step(
 
 training_step.says = "three steps of plain gradient descent: the losses, and where the weights are after them"
 training_step.cases = lambda: [(0,), (3,)]
-training_step.observe = three_steps
+training_step.observe = _three_steps
 training_step.tolerance = 1e-3
 training_step.mistakes = {
     "the gradients of the call before are still there: empty them": partial(training_step, zero="never"),
-    "the weights stay as they are: empty the gradients, then go backwards": partial(training_step, zero="between"),
+    "the weights stay as they are: empty the gradients, go back, then step": partial(training_step, zero="between"),
+    "cross_entropy does its own softmax: give it the logits": partial(
+        training_step, loss=lambda logits, words: cross_entropy(logits.softmax(1), words)
+    ),
+    "the sum over the words: take their mean": partial(training_step, loss=partial(cross_entropy, reduction="sum")),
 }
 
 
-@exercise("4.7", "A training run that learns nothing", difficulty=2, minutes=5, equation="section 4.3", kind="bug")
-def train(model: nn.Module, a: Tensor, h: Tensor, answers: Tensor, *, zero: str = "before") -> list[float]:
-    """The losses of forty steps of Adam, each before its step; `zero` as in `training_step`."""
-    optimiser, losses = torch.optim.Adam(model.parameters(), 0.02), []
-    for _ in range(40):
-        loss = nn.functional.cross_entropy(model(a, h), answers)
-        if zero == "before":
-            optimiser.zero_grad()
-        loss.backward()
-        if zero == "between":
-            optimiser.zero_grad()
-        optimiser.step()
-        losses.append(loss.item())
-    return losses
+def _apart(a: Tensor, k: int) -> Tensor:
+    return nn.functional.normalize(a[k] - torch.cat([a[:k], a[k + 1 :]]))
 
 
-train.start = partial(train, zero="between")
-train.says = "forty losses of two networks, from about ln 4 to well below .5"
-train.cases = lambda: [(0,), (5,)]
-train.observe = with_pointer
-train.tolerance = 1e-2
-train.mistakes = {
-    "the gradients are never emptied: each step adds to those of all steps before it": partial(train, zero="never"),
+@exercise("4.7", "On trial: the hull", difficulty=3, minutes=8, equation="equation 13")
+def outside(a: Tensor, k: int, *, steps: int = 300) -> bool:
+    """Whether a plane separates vector k of a (L, D) from all others: Rosenblatt's perceptron looks for its normal."""
+    apart = _apart(a, k)
+    w = apart.mean(0)
+    for _ in range(steps):
+        worst = apart[(apart @ w).argmin()]
+        if worst @ w > 1e-6:
+            return True
+        w = w + worst
+    return False
+
+
+def _hull_cases() -> list[tuple[Tensor, int]]:
+    flat = torch.tensor([[-1.0, -0.7], [1.1, -0.9], [1.5, 0.5], [0.1, 1.3], [-1.3, 0.6], [0.2, 0.1], [1.3, -0.8]])
+    shy = torch.tensor([[0.0, 0.0], [9.0, -1.0], [8.5, -1.2], [8.0, -0.9], [-1.0, -0.5]])  # no plane faces the mean
+    ball, blend, twice = nn.functional.normalize(numbers(40, 8)), numbers(30, 20, seed=3), numbers(6, 12, seed=5)
+    blend[7] = distribution(1, 29, seed=4, sharp=2) @ blend[torch.arange(30) != 7]
+    twice[2] = twice[4]
+    return [(flat, 5), (flat, 2), (flat[:6], 1), (flat, 6), (shy, 0), (ball, 3), (blend, 7), (blend, 6), (twice, 2)]
+
+
+outside.says = "corners are outside; blends of the others, in 2 and in 20 dimensions, and a vector met twice are not"
+outside.cases = _hull_cases
+outside.mistakes = {
+    "away from the mean is a first guess: where it fails, another direction may separate": partial(outside, steps=1),
+    "to lead in one dimension is enough, but not needed: planes may be oblique": lambda a, k: bool(
+        (_apart(a, k) > 0).all(0).any() or (_apart(a, k) < 0).all(0).any()
+    ),
 }
+outside.advise = lambda expected, got: {
+    True: "a blend of the others passes for a vector of its own",
+    False: "a vector that a plane separates from the others is taken for a blend of them",
+}.get(got)

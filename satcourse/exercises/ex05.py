@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import distribution, exercise, numbers, sums_to_one
+from satcourse.exercises.task import distribution, exercise, numbers, sums_to_one, with_gradients
 from satcourse.lessons import marginal as course
 from satlib.model import objective as losses
 
@@ -32,7 +32,8 @@ def penalty(alphas: Tensor) -> Tensor:
     return losses.doubly_stochastic_penalty(alphas)
 
 
-penalty.says = "values against satlib's penalty, one number for each caption"
+penalty.says = "values against satlib's penalty, one number for each caption, and gradients"
+penalty.observe = with_gradients("alphas")
 penalty.cases = lambda: [(distribution(B, C, L),), (distribution(4, 4, 4, seed=2, sharp=3),)]
 penalty.mistakes = {
     "each weight is squared by itself: sum over the words first": lambda alphas: (1 - alphas).square().sum((1, 2)),
@@ -60,11 +61,18 @@ def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
     return (-log_p.sum(1) + weight * losses.doubly_stochastic_penalty(alphas)).mean()
 
 
-objective.says = "three values of lambda, the mean over the batch"
+objective.says = "three values of lambda, the mean over the batch, and what the words and the maps learn from it"
+objective.observe = with_gradients("log_p", "alphas")
 objective.cases = lambda: [(-numbers(B, C, seed=1).abs(), distribution(B, C, L), weight) for weight in (1.0, 0.3, 0.0)]
 objective.mistakes = {
     "the sign of log p: it is -log p that is made small": lambda log_p, *x: objective(-log_p, *x),
     "the mean over the words: log p(y|a) is their sum": lambda log_p, *x: objective(log_p / log_p.shape[1], *x),
+    "the penalty is divided by the places: equation 14 sums over them": (
+        lambda log_p, alphas, weight: objective(log_p, alphas, weight / alphas.shape[2])
+    ),
+    "the penalty is detached: it would be in every log, and train nothing": (
+        lambda log_p, alphas, weight: objective(log_p, alphas.detach() + 0 * alphas, weight)
+    ),
 }
 
 
@@ -104,27 +112,45 @@ def nwgm(alpha: Tensor, n: Tensor) -> Tensor:
 
 nwgm.says = "values against the product of all places' distributions, also where a place all but rules a word out"
 # In the last case each of three places rules out all but one word of three, beyond what a probability in float32 can say.
-nwgm.cases = lambda: [*_places(), (distribution(1, 3, seed=4), 300 * torch.eye(3).unsqueeze(0))]
+nwgm.cases = lambda: [*_places(), (torch.tensor([[0.4, 0.35, 0.25]]), 300 * torch.eye(3).unsqueeze(0))]
 nwgm.advise = sums_to_one(1, "the probabilities", "the words")
 nwgm.mistakes = {
     "probabilities of 1e-130 are 0 in float32, and 0/0 is no number: is there a way without the probabilities?": _by_products,
     "this is the arithmetic mean of the distributions: products of powers are wanted": marginal,
+    "a floor under the probabilities moves the answer where one is smaller: do without the probabilities": (
+        lambda alpha, n: course.nwgm((torch.softmax(n, 2) + 1e-8).log(), alpha)
+    ),
 }
 
 
-@exercise("5.7", "Long captions and short ones", difficulty=2, minutes=5, equation="equation 14", kind="bug")
-def batch_penalty(alphas: Tensor, lengths: Tensor, *, turned: bool = False) -> Tensor:
-    """satlib's penalty of captions that were filled up: alphas (B, T, L), lengths (B,) -> ()."""
-    words = torch.arange(alphas.shape[1]) < lengths.unsqueeze(1)  # (B, T), False at padding
-    return losses.doubly_stochastic_penalty(alphas, ~words if turned else words).mean()
+@exercise("5.7", "On trial: the price of coverage", difficulty=2, minutes=8, equation="equation 14")
+def lasting(nll: Tensor, *, seeds: bool = True, shrinks: bool = True) -> bool:
+    """Whether a cost lasts: nll (2, S, E) without and with the penalty, of S seeds after each of E epochs.
+
+    At the end no seed with the penalty is as good as one without, and the gap of the means is nine tenths of that of epoch E // 2 or more.
+    """
+    without, penalised = nll
+    gap = (penalised - without).mean(0)
+    apart = penalised[:, -1].min() > without[:, -1].max() if seeds else gap[-1] > 0
+    return bool(apart and (not shrinks or gap[-1] >= 0.9 * gap[len(gap) // 2]))
 
 
-batch_penalty.start = lambda alphas, lengths: (1 - alphas.sum(1)).square().sum(1).mean()
-batch_penalty.says = "captions of one to five words, filled up to the longest of their batch"
-batch_penalty.cases = lambda: [
-    (distribution(3, 5, L), torch.tensor([5, 2, 3])),
-    (distribution(2, 4, 6, seed=1, sharp=2.0), torch.tensor([1, 4])),
+def _courses(start: float, end: float, noise: float = 0.01) -> tuple[Tensor]:
+    """Four runs of twelve epochs without and four with a cost that goes from `start` towards `end`."""
+    time = torch.arange(1.0, 13)
+    learned = 0.6 + 3 * torch.exp(-time / 2) + noise * numbers(2, 4, 1, seed=9) * torch.ones(12)
+    learned[1] += end + (start - end) * torch.exp(-time / 6)
+    return (learned,)
+
+
+lasting.says = "a tax, steady or growing, is found; a delay, chance and a gain are not"
+lasting.cases = lambda: [
+    _courses(*course) for course in ((0.2, 0.2), (0.8, -0.2), (0.8, 0), (0.05, 0.05, 0.3), (0, 0.3), (-0.2, -0.2))
 ]
-batch_penalty.mistakes = {
-    "the mask is the wrong way round: the words are gone and the padding is left": partial(batch_penalty, turned=True),
+lasting.mistakes = {
+    "a delay lives: a gap that still shrinks may close; compare it with half-time": partial(lasting, shrinks=False),
+    "chance lives: in one of the cases seeds overlap, whatever the means say": partial(lasting, seeds=False),
+    "a delay and chance live: look at each seed, and at how the gap went on": partial(
+        lasting, seeds=False, shrinks=False
+    ),
 }

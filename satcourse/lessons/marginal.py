@@ -1,10 +1,7 @@
 """Soft attention as an approximation of the marginal likelihood over locations (section 4.2).
 
-If the location s_t were sampled, a word's probability would be an expectation, p(y_t) = sum_i alpha_ti p(y_t | z_t = a_i), which
-needs one pass of the decoder for each location. Soft attention needs a single pass, with z_t = sum_i alpha_ti a_i. The normalised
-weighted geometric mean (NWGM) of the locations' distributions lies between the two: it equals the softmax of the expected
-pre-activation n_t, because n_t = L_o(E y_{t-1} + L_h h_t + L_z z_t) is linear. Soft attention differs from the NWGM only in that
-it uses h_t(E[z_t]) instead of E[h_t].
+The exact p(y_t) = sum_i alpha_ti p(y_t | z_t = a_i) needs a pass of the decoder for each location; soft attention takes one, with
+z_t = sum_i alpha_ti a_i. Between them is the normalised weighted geometric mean (NWGM), the softmax of the expected pre-activation.
 """
 
 from typing import NamedTuple
