@@ -47,16 +47,17 @@ def greedy_recursive(step, s, longest, y=None):
 
 
 RIGHT["1.2"] += [lambda e, a: (sum(w * x for w, x in zip(e.softmax(0), a, strict=True)), e.softmax(0))]
-RIGHT["1.3"] += [lambda e, mask: e.exp() * mask / (e.exp() * mask).sum(1, keepdim=True)]
+RIGHT["1.3"] += [lambda e, mask: torch.where(mask, e, -torch.inf).log_softmax(1).exp()]
+RIGHT["1.4"] += [
+    lambda a, s, P, Q, b, v: torch.stack([((P @ w.T).T + Q @ q + b).tanh() @ v for w, q in zip(a, s, strict=True)])
+]
+RIGHT["1.6"] += [lambda write, a, s: [write(one @ a, s).topk(1).indices.item() for one in torch.eye(len(a))]]
 
 
-@right("1.4")
-def alignment_recursive(a, s, E, step):
-    alpha = torch.softmax((a * s).sum(1), 0)
-    if len(E) == 1:
-        return alpha.unsqueeze(0)
-    s = step(E[0], (alpha.unsqueeze(1) * a).sum(0), s)
-    return torch.cat([alpha.unsqueeze(0), alignment_recursive(a, s, E[1:], step)])
+@right("1.5")
+def noun_or_next_by_loop(peak, own, noun):
+    rows = [(p - o, n - o) for p, o, n in zip(peak.tolist(), own.tolist(), noun.tolist(), strict=True) if n != o + 1]
+    return 100 * sum(p == n for p, n in rows) / len(rows), 100 * sum(p == 1 for p, _ in rows) / len(rows)
 
 
 @right("2.2")

@@ -77,7 +77,9 @@ def distribution(*shape: int, seed: int = 0, sharp: float = 1.0) -> Tensor:
 def sums_to_one(dim: int, what: str = "the weights", over: str = "the places") -> Advice:
     """The advice that values sum to 1 over an axis."""
 
-    def advise(expected: Tensor, got: Tensor) -> str | None:
+    def advise(expected: Any, got: Any) -> str | None:
+        if isinstance(got, Mapping):  # of `with_gradients`
+            expected, got = expected[""], got[""]
         sums = got.sum(dim)
         worst = sums.flatten()[(sums - 1).abs().argmax()].item()
         off = got.shape == expected.shape and abs(worst - 1) > 1e-3
@@ -91,7 +93,33 @@ def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
     if not isinstance(loss, Number) and not (isinstance(loss, Tensor) and not loss.dim()):
         return loss
     if not isinstance(loss, Tensor) or not loss.requires_grad:
-        raise Failed("nothing is left to learn from: the loss itself is cut off from the graph")
+        raise Failed(
+            "nothing is left to learn from: the result is cut off from the graph (by detach, item or no_grad?)"
+        )
     values = torch.autograd.grad(loss, [*leaves.values()], retain_graph=True, allow_unused=True)
     pairs = zip(leaves.items(), values, strict=True)
     return {f"the gradient at {name}": torch.zeros_like(leaf) if g is None else g for (name, leaf), g in pairs}
+
+
+def with_gradients(*names: str, parts: Sequence[str] = ("",)) -> Answer:
+    """An `observe` that compares a result, or its parts, and the gradients of a sum over it at the first inputs, which are so named."""
+
+    def observe(answer: Answer, *inputs: Any) -> Any:
+        leaves = [value.requires_grad_() for value in inputs[: len(names)]]
+        copies = [leaf * 1 for leaf in leaves]  # a leaf would not let itself be changed
+        output = answer(*copies, *inputs[len(names) :])
+        for leaf, copy in zip(leaves, copies, strict=True):
+            if output is copy:
+                return leaf
+            leaf.data.copy_(copy.detach())
+        tensors = output if isinstance(output, (tuple, list)) else [output]
+        if len(tensors) != len(parts) or not all(isinstance(each, Tensor) for each in tensors):
+            return output
+        total = sum((each.flatten() * torch.linspace(1, 2, each.numel())).sum() for each in tensors)
+        values = {part: each.detach() for part, each in zip(parts, tensors, strict=True)}
+        try:
+            return values | gradients(total, dict(zip(names, leaves, strict=True)))
+        except RuntimeError:
+            raise Failed("no way back for the gradients: it changes in place (`x /= y`) what they need") from None
+
+    return observe
