@@ -6,11 +6,12 @@ import re
 from collections import Counter, defaultdict
 from functools import reduce
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from satcourse.exercises import ex02, ex07, ex08, reference
+from satcourse.exercises import ex07, ex08, reference
 from satcourse.exercises.ex07 import END, OPPOSITES, ngrams
 from satcourse.lessons.estimators import Paths
 from satlib.data import scenes
@@ -78,9 +79,15 @@ def unpool_by_loop(values, pooled):
 RIGHT["2.1"] += [lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1])]
 RIGHT["2.3"] += [lambda layers: reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)]
 RIGHT["2.5"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
-RIGHT["2.6"] += [lambda: 9, lambda: 9.2]
-RIGHT["2.7"] += [lambda network, photos, size: torch.cat([ex02.extract(network, photo[None], 1) for photo in photos])]
 RIGHT["3.1"] += [lambda caption: re.findall(r"\w+(?:[-']\w+)*", caption.lower())]
+
+
+@right("2.6")
+def likeness_by_standardising(picture, channel, place, channels, places):
+    unit = [(x - x.mean()) / (x - x.mean()).norm() for x in (picture(c, place) for c in channels)]
+    return np.mean(
+        [(unit[channels.index(channel)] * x).sum() for c, x in zip(channels, unit, strict=True) if c != channel]
+    )
 
 
 @right("3.2")
