@@ -79,7 +79,7 @@ def unpool_by_loop(values, pooled):
 RIGHT["2.1"] += [lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1])]
 RIGHT["2.3"] += [lambda layers: reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)]
 RIGHT["2.5"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
-RIGHT["3.1"] += [lambda caption: re.findall(r"\w+(?:[-']\w+)*", caption.lower())]
+RIGHT["3.1"] += [lambda caption: re.findall(r"[^\W_]+(?:[-'][^\W_]+)*", caption.lower())]
 
 
 @right("2.6")
@@ -96,7 +96,7 @@ def sorted_once(captions, size):
     return sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
 
 
-@right("3.4")
+@right("3.5")
 def even_batches(lengths, size):
     """Four captions in batches of three as two and two: no more batches than needed either."""
     groups = [[i for i, other in enumerate(lengths) if other == length] for length in set(lengths)]
@@ -104,10 +104,19 @@ def even_batches(lengths, size):
     return [group[start::count] for group, count in pieces for start in range(count)]
 
 
-@right("3.6")
-def word_by_word(captions, E):
-    before = [E[words] for words in captions.T[:-1]]
-    return torch.stack([torch.zeros(len(captions), E.shape[1]), *before], 1), captions.clone()
+@right("3.4")
+def byte_pairs_by_text(counted, n):
+    texts, pairs = {f" {' '.join(word)} ": times for word, times in counted.items()}, []
+    while len(pairs) < n:
+        each = [(pair, times) for text, times in texts.items() for pair in itertools.pairwise(text.split())]
+        totals = {pair: sum(times for other, times in each if other == pair) for pair, _ in each}
+        if not totals:
+            return pairs
+        pairs.append(sorted(totals, key=lambda pair: (-totals[pair], pair))[0])
+        texts = {
+            re.sub(rf"(?<= ){pairs[-1][0]} {pairs[-1][1]}(?= )", "".join(pairs[-1]), t): k for t, k in texts.items()
+        }
+    return pairs
 
 
 @right("4.1")
@@ -147,8 +156,9 @@ def emptied_after_the_step(model, a, h, answers):
     return losses
 
 
+RIGHT["3.7"] += [lambda: ("X-ray: a 2nd dog's 'ball', (a,b)", "Café; it's one-eyed")]
 RIGHT["3.3"] += [lambda caption, known: [known.index(word) + 2 if word in known else 1 for word in caption] + [0]]
-RIGHT["3.5"] += [lambda losses, lengths: torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()]
+RIGHT["3.6"] += [lambda losses, lengths: torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()]
 RIGHT["4.2"] += [lambda e: (e - e.logsumexp(1, keepdim=True)).exp()]
 RIGHT["4.3"] += [lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1))]
 RIGHT["4.4"] += [lambda z, h, w, b: torch.einsum("b,bd->bd", 1 / (1 + torch.exp(-(h * w).sum(1) - b)), z)]
