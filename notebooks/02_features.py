@@ -15,16 +15,16 @@
 #
 # The paper's captioner never sees a pixel. It sees 196 vectors that a convolutional network has computed, one for each cell
 # of a grid over the photograph. Here you take such vectors apart: which pixels each of them sees, what it knows about them,
-# and what it has lost.
+# and what it has lost. Then you put a famous picture of what they see on trial.
 #
 # **You will be able to**
 #
 # - turn a photograph into annotation vectors, and say which pixels each of them sees;
-# - carry an activation back to the pixels that caused it;
+# - carry an activation back to pixels, and test whether the picture explains it;
 # - say what the layers of a network know about an object, and what a mean over all places forgets;
 # - choose an encoder, and run a frozen one once instead of in every epoch.
 #
-# **Time**: 39 minutes to read, 39 more to write, 30 seconds to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: no earlier notebook; nothing
+# **Time**: 30 minutes to read, 42 more to write, 30 seconds to run on two CPU cores. **Memory**: 1.8 GB. **Needs**: no earlier notebook; nothing
 # to download.
 
 # %%
@@ -43,7 +43,7 @@ from torch.nn import functional
 
 import satlib
 from satcourse import demo
-from satcourse.exercises import reveal
+from satcourse.exercises import reveal, seal
 from satcourse.figures import show_photographs, use_page_style
 from satcourse.lessons import seeing
 from satlib.data import scenes
@@ -70,8 +70,8 @@ use_page_style()
 # > and $D = 512$. The network was trained to classify ImageNet and is not trained further.
 #
 # We run VGG-19 (its weights rounded to an 8-bit codebook) on five photographs and keep the outputs of five layers. The
-# paper's is `conv5_4`, the fourth convolution of the fifth block, after its ReLU. (You know this as *patches*: a Vision
-# Transformer with patches of 16 pixels has the same $14 \times 14$ places.)
+# paper's is `conv5_4`, the fourth convolution of the fifth block, after its ReLU. (A Vision Transformer with patches of 16
+# pixels has the same $14 \times 14$ places.)
 
 # %%
 LAYERS = ("conv1_2", "conv2_2", "conv3_4", "conv4_4", "conv5_4")  # the last layer of each block
@@ -81,8 +81,7 @@ paths = {path.stem: path for path in demo.photographs() if path.stem in names}
 photos = [open_photo(path) for path in paths.values()]
 squares = [square(photo, "crop") for photo in photos]  # the paper's view: shortest side to 256, the middle 224 x 224
 pixels = torch.stack([to_tensor(each) for each in squares]).float()
-trace = seeing.look(encoder, pixels, LAYERS)
-maps = trace.maps
+maps = seeing.look(encoder, pixels, LAYERS)
 print({layer: tuple(maps[layer].shape) for layer in LAYERS})
 
 # %% [markdown]
@@ -134,13 +133,7 @@ def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
 # x = (column + 1/2) times the width of a cell
 # ```
 
-# %% [markdown]
-# **What share of all these numbers is exactly zero?**
-
-# %%
-my_guess_zeros = ...  # percent: a number in place of the dots, before you run the next cell
-
-# %%
+# %% jupyter={"source_hidden": true}
 a = places(maps["conv5_4"])
 eye, eye_vector = 73, a[names.index("cats"), 73]  # place 73 is on an eye of the red cat
 
@@ -174,12 +167,12 @@ for axis, channel in zip(axes[2:], eye_vector.topk(3).indices.tolist(), strict=T
     bare(axis, maps["conv5_4"][names.index("cats"), channel], f"map {channel}", cmap="cividis")
 show_photographs(figure)
 print(f"{(eye_vector > 0).sum()} of its 512 numbers are not zero")
-reveal("zeros, percent", my_guess_zeros, 100 * (a == 0).float().mean().item())
+print(f"zeros among all numbers: {100 * (a == 0).float().mean():.0f} percent")
 
 # %% [markdown]
 # 94 percent: the ReLU cuts off what is negative, and each place responds to few patterns. The vector of the cat's eye is 25 numbers and 487
-# zeros. On the right are the three maps in which it is largest; yellow is strong. None has a name, but look where else all three light up: on
-# the other cat's face.
+# zeros. On the right are the three maps in which it is largest; yellow is strong. Look where else all three light up: on the other
+# cat's face.
 #
 # ## What a place can see
 # <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.exercises.ex02 | tests/test_seeing.py::test_the_receptive_field_of_vgg19 -->
@@ -187,13 +180,7 @@ reveal("zeros, percent", my_guess_zeros, 100 * (a == 0).float().mean().item())
 # > **Paper, section 5.4.** Four poolings by 2 lie between the pixels and the map: $224 / 2^4 = 14$. To be drawn on the
 # > photograph, the weights are enlarged 16 times and smoothed with a Gaussian, because the receptive fields are large.
 #
-# How large? A cell is 16 pixels wide. **What is the side of the square of pixels that can change a vector of `conv5_4`?**
-
-# %%
-my_guess_side = ...  # pixels
-
-# %% [markdown]
-# Now compute it, from the pixels upwards. Neighbouring activations are `jump` pixels apart, 1 at first. A kernel of $k$
+# How large? Compute it from the pixels upwards. Neighbouring activations are `jump` pixels apart, 1 at first. A kernel of $k$
 # sees $(k - 1) \cdot \mathit{jump}$ pixels more than what is below it; a stride of $s$ puts the activations $s$ times as
 # far apart, for the layers above.
 
@@ -228,18 +215,18 @@ for layer in LAYERS:
     below = [module for module in encoder.body[: index_of[layer]] if not isinstance(module, nn.ReLU)]
     sides[layer] = receptive_field([(3, 1) if isinstance(module, nn.Conv2d) else (2, 2) for module in below])
 print(sides)
-reveal("side, pixels", my_guess_side, sides["conv5_4"])
 
 # %% [markdown]
 # 252 pixels, and the whole photograph has 224! So a place in the middle *can* see everything, which would make a map of
 # attention worth little. But a pixel in the middle of the field has many paths up to the vector and one at the border has
-# few (Luo et al., 2016). The gradient says how much each counts. **How wide must a square be to hold half of it, in
-# absolute value?**
+# few (Luo et al., 2016). The gradient says how much each counts. How wide must a square be to hold half of it, in
+# absolute value?
 
 # %%
-my_guess_half = ...  # pixels
+my_half_guess = ...  # pixels: (low, high), or skip
 
 # %%
+seal(my_half_guess)
 seen = pixels.clone().requires_grad_(True)
 (gradient,) = torch.autograd.grad(encoder.maps(seen)[:, :, 7, 7].sum(), seen)  # of the vectors in row 7, column 7
 weight = gradient.abs().sum(1)  # (5, 224, 224)
@@ -260,79 +247,22 @@ for axis, name in zip(axes[1:], ("lifeboat", "cats", "cows"), strict=True):
     outline(axis, (float(rows), float(columns)), half[names.index(name)])
 show_photographs(figure)
 print(dict(zip(names, half, strict=True)))
-reveal("side that holds half, on average", my_guess_half, np.mean(half))
+reveal("side of the square that holds half, pixels", np.mean(half))
 
-# %% [markdown]
+# %% [markdown] tags=["answer"]
 # 70 pixels, less than five cells: a place can see the whole photograph, and mostly does not. (Left: the squares of the four
-# lower layers. In the others, bright pixels count more; the small square is the cell, the large one holds half.) It sees a
-# region with a soft edge, and the paper's Gaussian is a picture of that.
-#
-# ### How far should a place see?
-#
-# We read a large weight on a place as "the model looks here". That is fair only if fields are small: a place that sees far
-# beyond its cell can name what is beside it. Compare two encoders of drawn scenes, one with $7 \times 7$ places that see
-# 126 pixels, the other with $14 \times 14$ that see 58. Say that a place can name an object if it sees at least half of its
-# pixels. **How far from the object, in pixels, is the farthest such place with the first network?**
-
-# %%
-my_guess_far = ...  # pixels, on average over objects
-
-# %%
-small = encoders.create("small", pretrained=False)
-DESIGNS = {  # places on a side -> kernel, stride and padding of each convolution
-    7: [(6, 4, 1), (3, 2, 1), (3, 2, 1), (3, 2, 0), (3, 1, 1)],
-    14: [(m.kernel_size[0], m.stride[0], m.padding[0]) for m in small.body if isinstance(m, nn.Conv2d)],
-}
-
-
-def field(design: int, place: int) -> tuple[int, int]:
-    """The first and the last pixel that a place sees along one axis, from the top layer down."""
-    low = high = place
-    for kernel, stride, padding in reversed(DESIGNS[design]):
-        low, high = low * stride - padding, high * stride - padding + kernel - 1
-    return low, high
-
-
-def serving(design: int, mask: np.ndarray) -> np.ndarray:
-    """The middles (y, x) of the places that see at least half of an object, and how far each is from it: (places, 3)."""
-    fields, pixel = np.array([field(design, place) for place in range(design)]), np.arange(224)
-    sees = ((fields[:, :1] <= pixel) & (pixel <= fields[:, 1:])).astype(int)  # (design, 224)
-    middles = (np.argwhere(sees @ mask @ sees.T >= mask.sum() / 2) + 0.5) * 224 / design - 0.5
-    gaps = [np.linalg.norm(np.argwhere(mask) - middle, axis=1).min() for middle in middles]
-    return np.column_stack([middles, gaps])
-
-
-drawn = [scenes.scene(example.image_id) for example in scenes.load(1, 1, 100).split("test")]
-far = {design: np.mean([serving(design, mask)[:, 2].max() for s in drawn for mask in s.masks]) for design in DESIGNS}
-
-caption = Captioner.load(shipped.model("scenes-soft")).caption([drawn[0].photo()], beam=1)[0]
-thing, mask = drawn[0].objects[0], drawn[0].masks[0]
-figure, axes = plt.subplots(1, 3, figsize=(7.4, 2.7), layout="constrained")
-for axis, design in zip(axes, DESIGNS, strict=False):
-    side = receptive_field([(kernel, stride) for kernel, stride, _ in DESIGNS[design]])
-    bare(axis, drawn[0].photo(), f"{design} x {design} places that see {side} pixels")
-    y, x, gaps = serving(design, mask).T
-    axis.plot(x, y, "o", color="C1", markersize=6, markeredgecolor="black")
-    outline(axis, (y[gaps.argmax()] + 0.5, x[gaps.argmax()] + 0.5), side, "C1")
-    axis.set(xlim=(-0.5, 223.5), ylim=(223.5, -0.5))
-word = caption.words.index(thing.shape)
-bare(axes[2], overlay.lit(drawn[0].photo(), caption.alphas[word : word + 1])[0], f'the model at "{thing.shape}"')
-for axis in axes:
-    axis.contour(mask, levels=[0.5], colors="white", linewidths=1.5)
-show_photographs(figure)
-print(f"farthest place, {far[14]:.0f} pixels away on average with 14 x 14")
-reveal("with 7 x 7, pixels", my_guess_far, far[7])
+# lower layers. In the others, bright pixels count more; the small square is the cell, the large one holds half.)
 
 # %% [markdown]
-# 39 pixels with wide fields, 5 with narrow ones. (Dots: the places that see half of the outlined object. Square: the field
-# of the farthest.) With the first a model may look well beside a thing and still name it correctly; with the second it has
-# to look at it, and on the right it does. **If you want to read maps, design the fields first.**
+# It sees a region with a soft edge, and the paper's Gaussian is a picture of that. We read a large weight on a place as "the
+# model looks here". That is fair only as far as fields are small: a place that sees far beyond its cell can name
+# what is beside it. So the course's encoder of drawn scenes has 14 x 14 places that see 58 pixels each, and no more.
 #
 # ## Back to pixels
-# <!-- index: claim: activations can be projected to pixels (deconvnet) | switches, ReLU, transposed filters | satcourse.lessons.seeing.project | tests/test_seeing.py::test_a_projection_is_autograd_with_the_relus_gate_moved -->
+# <!-- index: claim: activations can be projected to pixels (deconvnet) | switches, ReLU, transposed filters | satcourse.exercises.ex02 | tests/test_exercises.py::TestVerdicts -->
 #
-# But what does a place look for: which pattern of pixels makes one of its numbers large? Zeiler and Fergus (2014) keep one
-# activation, set all others of its layer to zero, and run the network backwards, as a *deconvnet*:
+# Which pattern of pixels makes one of a place's numbers large? Zeiler and Fergus (2014) keep one activation, set all others
+# of its layer to zero, and run the network backwards, as a *deconvnet*:
 #
 # | up | down |
 # | --- | --- |
@@ -384,6 +314,7 @@ def to_pixels(layer: str, image: int, channel: int, place: tuple[int, int]) -> T
     return signal[0].flip(0)  # these weights know blue, green, red
 
 
+# %% jupyter={"source_hidden": true}
 figure, grid = plt.subplots(3, 6, figsize=(8.8, 4.6), layout="constrained")
 for row, (layer, window) in zip(grid, {"conv2_2": 24, "conv3_4": 64, "conv4_4": 120}.items(), strict=True):
     stride = 224 // maps[layer].shape[3]
@@ -392,6 +323,8 @@ for row, (layer, window) in zip(grid, {"conv2_2": 24, "conv3_4": 64, "conv4_4": 
     channel = int(inner.flatten(2).amax(2).sort(0, descending=True).values[2].argmax())  # strong in three photographs
     for pair, (image, (y, x)) in zip(row.reshape(3, 2), seeing.strongest(inner, channel, 3), strict=True):
         y, x = y + edge, x + edge
+        if names[image] == "cats":
+            exhibit = channel, (y, x)  # of the last row, for the trial
         top, left = (int((each + 0.5) * stride - window / 2) for each in (y, x))
         cut = to_pixels(layer, image, channel, (y, x))[:, top : top + window, left : left + window]
         limit = cut.abs().flatten().quantile(0.995)
@@ -400,11 +333,11 @@ for row, (layer, window) in zip(grid, {"conv2_2": 24, "conv3_4": 64, "conv4_4": 
 show_photographs(figure)
 
 # %% [markdown]
-# <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satcourse.lessons.seeing.project | tests/test_seeing.py::test_a_projection_is_autograd_with_the_relus_gate_moved -->
+# <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satcourse.exercises.ex02 | tests/test_exercises.py::TestVerdicts -->
 #
 # Each row is one feature map, at its peaks in three photographs: the pixels, and what of them the activation came from. It
-# grows: the windows are 24, 64 and 120 pixels wide. First a bright spot, dark on its right, three times; then short stripes.
-# The third row has a cat's eyes and nose, but of the dog only texture: not every map means one thing.
+# grows: the windows are 24, 64 and 120 pixels wide. First a bright spot, dark on its right; then short stripes; and the
+# third row has a cat's eyes and nose. Pictures like these have explained networks to a generation. We shall come back to them.
 #
 # ## Similar places have similar vectors
 #
@@ -431,13 +364,9 @@ def cosines(a: Tensor, q: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# What resembles each of three places most, elsewhere in its own photograph and in the other four? **How similar to one cat's
-# eye is the best place on the other cat, from 0 (nothing in common) to 1?**
+# What resembles each of three places most, elsewhere in its own photograph and in the other four?
 
-# %%
-my_guess_cats = ...
-
-# %%
+# %% jupyter={"source_hidden": true}
 queries = {"eye": ("cats", eye), "wheel": ("lifeboat", 13 * 14 + 4), "cow": ("cows", 9 * 14 + 1)}
 nearest = {}  # query, photograph -> cosine and place
 figure, grid = plt.subplots(3, 7, figsize=(8.8, 4.2), layout="constrained")
@@ -458,13 +387,11 @@ for row, (title, (own, i)) in zip(grid, queries.items(), strict=True):
         patch = np.asarray(squares[names.index(other)])[top : top + 88, left : left + 88]
         bare(axis, patch, f"{where} {nearest[title, other][0]:.2f}")
 show_photographs(figure)
-reveal("cosine of the two cats", my_guess_cats, nearest["eye", "cats"][0])
 
 # %% [markdown]
 # 0.92: one cat's eye finds the other's. The wheel finds the next one (0.76) and a car's (0.39), the cow another (0.64) and an
 # elephant (0.41), if sometimes a place just beside it. (We chose this place: of 21 on the wheels, 7 find the car's.) Nobody
-# trained the network to compare places; it only learned to tell a thousand classes apart. And where nothing is alike, the
-# number says so: the eye finds nobody in the boat (0.07).
+# trained the network to compare places; it only learned to tell a thousand classes apart.
 #
 # ## What each layer knows about an object
 # <!-- index: claim: lower layers keep what upper layers lose | an object's colour fades from layer to layer while its shape appears | satcourse.lessons.seeing.look | tests/test_seeing.py::test_maps_are_what_each_module_gives -->
@@ -475,14 +402,13 @@ reveal("cosine of the two cats", my_guess_cats, nearest["eye", "cats"][0])
 # What do the layers lose? In drawn scenes we know the truth about every pixel. Take the mean vector over the pixels of an
 # object, for 300 objects. Does the *nearest* object of another scene have the same colour, texture, shape? That shows what
 # dominates a vector. And can a *linear classifier*, fitted on other scenes, name them? That shows what a decoder could
-# still pick out. **At `conv5_4`, for how many of 100 objects does the nearest one have the same colour (chance: 17)? For
-# how many can the classifier name it?**
+# still pick out. At `conv5_4`, of how many objects in 100 can the classifier name the colour (chance: 17)?
 
 # %%
-my_guess_nearest = ...
-my_guess_linear = ...
+my_colour_guess = ...  # (low, high), or skip
 
-# %%
+# %% jupyter={"source_hidden": true}
+seal(my_colour_guess)
 study = json.loads((Path(satlib.__file__).parent / "results" / "vgg19-layers.json").read_text(encoding="utf-8"))
 print(f"{study['objects']} objects; made by: {study['command']}")
 figure, axes = plt.subplots(1, 2, sharey=True, figsize=(8.8, 3), layout="constrained")
@@ -500,56 +426,26 @@ axes[1].set_title("a linear classifier names the ... (percent)", fontsize=10)
 axes[0].legend(loc="lower left")
 plt.show()
 colour = study["attributes"]["colour"]
-reveal("nearest, percent", my_guess_nearest, colour["nearest"]["conv5_4"]["share"])
-reveal("linear classifier, percent", my_guess_linear, colour["linear"]["conv5_4"]["share"])
+reveal("colours that the classifier names, percent", colour["linear"]["conv5_4"]["share"])
+
+# %% [markdown] tags=["answer"]
+# 63. What no longer dominates can still be read: at `conv4_4` the classifier names 98 of 100 colours. But from `conv5_4`,
+# the layer that the paper took, even a classifier gets only 63.
 
 # %% [markdown]
-# 45 and 63. Going up, the network trades colour for shape: the nearest object has the same colour in 100 of 100 cases at
-# `conv1_2`, and the same shape in 41; at `conv4_4` it is 75 and 99. Texture is there from the first layer on. What no
-# longer dominates can still be read: at `conv4_4` the classifier names 98 of 100 colours. But from `conv5_4`, the layer
-# that the paper took, even a classifier gets only those 63: the paper's worry about the top layer has begun to come true a
-# few layers early. (Bars: 95 percent intervals.)
+# Going up, the network trades colour for shape: the nearest object has the same colour in 100 of 100 cases at `conv1_2`, and
+# the same shape in 41; at `conv4_4` it is 75 and 99. (Bars: 95 percent intervals.)
 #
 # ## The map moves along
-# <!-- index: claim: invariance grows with depth (Zeiler and Fergus, figure 5) | change of features under translation, scale, rotation | satcourse.lessons.seeing.change | tests/test_seeing.py::test_a_mirror_image_keeps_the_mean_and_one_is_as_far_as_another_photograph -->
+# <!-- index: claim: features move with the picture | photographs 32 pixels lower: the vectors two rows lower | satcourse.lessons.seeing.lowered | tests/test_seeing.py::test_photographs_are_moved_by_whole_pixels_and_have_no_border -->
 #
-# A cat two pixels lower is the same cat. Are its features the same? Like Zeiler and Fergus we move, enlarge and turn
-# pictures and measure how far the features go, in units of the distance to another photograph: 0 is unchanged, 1 is "might
-# as well be another picture". **Two pixels down: how far does `conv2_2` go?**
+# A cat two cells lower is the same cat. Move the photographs down by 32 pixels:
 
-# %%
-my_guess_shift = ...
-
-
-# %%
-def after(**moved) -> dict[str, Tensor]:
-    """Features of the photographs moved, enlarged or turned, and the mean of the last map."""
-    pictures = torch.stack([to_tensor(seeing.transformed(photo, **moved)) for photo in photos])
-    found = seeing.look(encoder, pictures, ("conv2_2", "conv5_4")).maps
-    return found | {"mean of conv5_4": found["conv5_4"].mean((2, 3))}
-
-
-before, changed = after(), {}
-for title, how in {
-    "2 pixels down": {"shift": 2},
-    "5 percent larger": {"scale": 1.05},
-    "turned by 5 degrees": {"angle": 5},
-    "a quarter turn": {"angle": 90},
-}.items():
-    changed[title] = {layer: each.mean().item() for layer, each in seeing.change(before, after(**how)).items()}
-    print(f"{title:20}" + "".join(f"  {layer} {each:.2f}" for layer, each in changed[title].items()))
-reveal("conv2_2 after 2 pixels", my_guess_shift, changed["2 pixels down"]["conv2_2"])
-
-# %% [markdown]
-# Two pixels take `conv2_2` 0.60 of the way to another photograph, and `conv5_4` a fifth of it. Its mean over all
-# places, which is what a captioner without attention gets, moves least: 0.11. (A quarter turn is too much even for the
-# mean: 0.73. VGG has not seen many cats climb walls.)
-#
-# Why does the last map change at all? Because it is a *map*. Move the pictures down by 32 pixels, two cells:
-
-# %%
-low = after(shift=32)["conv5_4"]
-high = before["conv5_4"]
+# %% jupyter={"source_hidden": true}
+high, low = (
+    seeing.look(encoder, torch.stack([to_tensor(seeing.lowered(photo, by)) for photo in photos]), ["conv5_4"])["conv5_4"]
+    for by in (0, 32)
+)
 along = functional.cosine_similarity(low[:, :, 2:], high[:, :, :-2], dim=1).mean().item()
 still = functional.cosine_similarity(low[:, :, 2:], high[:, :, 2:], dim=1).mean().item()
 print(f"with the vector that was two rows higher: {along:.2f}; with the one that was in the same cell: {still:.2f}")
@@ -557,54 +453,38 @@ print(f"with the vector that was two rows higher: {along:.2f}; with the one that
 cat = names.index("cats")
 question = high[cat, :, 3, 1]  # the eye, before
 figure, axes = plt.subplots(1, 4, figsize=(8.8, 2.4), layout="constrained")
-for pair, features, shift, row, title in ((axes[:2], high, 0, 3, "before"), (axes[2:], low, 32, 5, "32 pixels lower")):
-    bare(pair[0], seeing.transformed(photos[cat], shift=shift), title)
+for pair, features, by, row, title in ((axes[:2], high, 0, 3, "before"), (axes[2:], low, 32, 5, "32 pixels lower")):
+    bare(pair[0], seeing.lowered(photos[cat], by), title)
     outline(pair[0], centre(row * 10 + 1, (10, 10), 160), 16)
     similar = cosines(places(features)[cat], question).view(10, 10)
     bare(pair[1], similar, "cosine with the first eye", cmap="cividis", vmin=0, vmax=1)
 show_photographs(figure)
 
 # %% [markdown]
-# Move the cats, and their vectors move with them: a vector resembles the one that *was* at the same part of the picture (0.80)
-# more than the one that was in its own cell before (0.39). This *equivariance* is why a weight on a cell points at a place
-# in the picture.
+# Their vectors move with them: a vector resembles the one that *was* at the same part of the picture (0.80) more than the one
+# that was in its own cell before (0.39). This *equivariance* is why a weight on a cell points at a place in the picture.
 #
-# ### What the mean forgets
-# <!-- index: claim: one vector for a picture loses where things are | halves exchanged: the map changes, its mean hardly | satcourse.lessons.seeing.change | tests/test_seeing.py::test_a_mirror_image_keeps_the_mean_and_one_is_as_far_as_another_photograph -->
+# ### A mean cannot see order
+# <!-- index: claim: one vector for a picture loses where things are | exchanged places have the same mean; what captions from a trained mean get wrong | satlib.model.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
 #
-# Cut each photograph down the middle and swap its halves. A caption that says "left of" would have to change. **How far does the
-# mean of `conv5_4` go, from 0 to 1?**
+# Exchange the places of a map as you like: their mean is the same, by construction. It cannot know what is left of what, unless
+# the vectors themselves say where they are. An encoder that trains with its decoder can learn to write that
+# into them. Did it? On drawn scenes, a captioner without attention was trained from its pixels on, for one mean vector.
 
 # %%
-my_guess_mean = ...
-
-# %%
-swapped = [np.roll(np.asarray(each), 112, axis=1) for each in squares]
-then = encoder.maps(torch.stack([torch.from_numpy(each).permute(2, 0, 1) for each in swapped]))
-now = maps["conv5_4"]
-noticed = seeing.change({"map": now, "mean": now.mean((2, 3))}, {"map": then, "mean": then.mean((2, 3))})
-figure, axes = plt.subplots(1, 2, figsize=(4.4, 2.3), layout="constrained")
-bare(axes[0], squares[names.index("cows")], "before")
-bare(axes[1], swapped[names.index("cows")], "halves swapped")
-show_photographs(figure)
 evaluations = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in shipped.evaluations()}
 metrics = {name: each["metrics"] for name, each in evaluations.items()}
-misplaced = {}  # of the captions that describe both objects correctly, the percent with a wrong relation
-for name in ("scenes-soft", "scenes-none"):
-    captions = evaluations[name]["captions"]
-    told = [(scenes.grammar.parse(text), scenes.scene(image_id).meaning) for image_id, text in captions.items()]
-    both = [said == true for said, true in told if said and {said.first, said.second} == {true.first, true.second}]
-    misplaced[name] = 100 * both.count(False) / len(both)
-    print(f"{name}: {metrics[name]['exact match']:.0f} percent of {len(told)} captions completely right,")
-    print(f"    {len(both)} with both objects right, and of these {misplaced[name]:.0f} percent with a wrong relation")
-print(f"the map goes {noticed['map'].mean():.2f} of the way to another photograph")
-reveal("its mean", my_guess_mean, noticed["mean"].mean().item())
+captions = evaluations["scenes-none"]["captions"].items()
+told = [(scenes.grammar.parse(text), scenes.scene(image_id).meaning) for image_id, text in captions]
+both = [(said, true) for said, true in told if said and {said.first, said.second} == {true.first, true.second}]
+in_order = [said.first == true.first for said, true in both]
+beside = ("left of", "right of")
+same_axis = [(said.relation in beside) == (true.relation in beside) for said, true in both]
+print(f"{len(both)} of {len(told)} captions have both objects right; of these, in percent (chance: 50)")
+print(f"the right one first: {100 * np.mean(in_order):.0f}; beside or above: {100 * np.mean(same_axis):.0f}")
 
 # %% [markdown]
-# The map goes 0.88 of the way, its mean 0.24: the mean hardly knows where anything is. What does that cost? On drawn
-# scenes, soft attention gets 98 percent of the captions completely right. Its sibling without attention, trained on one
-# mean vector, gets 41, and in 53 of 100 it describes an object wrongly. Where both objects are right, only 12 relations of 100 are
-# wrong: its encoder was trained with it, and has probably learned to put places into the vectors themselves.
+# @@MEAN@@
 #
 # ## Which encoder?
 # <!-- index: claim: the encoder matters | encoders compared by shape, size, time and captions | satlib.model.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->
@@ -613,14 +493,15 @@ reveal("its mean", my_guess_mean, noticed["mean"].mean().item())
 # > the same decoder. So compare with captioners that use GoogLeNet or VGG.
 #
 # Sun et al. trained soft attention on Flickr8k with five encoders and changed nothing else. (Their BLEU-4 is that of words
-# predicted after the *true* words before: compare it within its column only.) And in satlib's own models, **attention adds
-# 1.2 points of BLEU-4 to VGG-19's mean vector. How many does a better encoder add, EfficientNet-Lite0 for VGG-19, both with
-# attention?**
+# predicted after the *true* words before: compare it within its column only.) In satlib's own models, attention adds 1.2
+# points of BLEU-4 to VGG-19's mean vector (single runs; the interval is 0.2 to 2.2). How many points does a better
+# encoder add, EfficientNet-Lite0 for VGG-19, both with attention?
 
 # %%
-my_guess_encoder = ...
+my_encoder_guess = ...  # (low, high), or skip
 
-# %%
+# %% jupyter={"source_hidden": true}
+seal(my_encoder_guess)
 SUN = {"alexnet": 10.81, "googlenet": 14.77, "vgg19": 15.48, "densenet201": 15.84, "resnet152": 16.48}
 print(f"{'':20}{'places':>10}{'D':>6}{'weights':>9}{'Sun et al., BLEU-4':>21}")
 for name in encoders.NAMES:
@@ -644,12 +525,14 @@ axis.invert_yaxis()
 axis.set(xlim=(0, 32), title="BLEU-4 on Flickr8k, test split")
 axis.legend(loc="upper right")
 plt.show()
-reveal("added by the encoder", my_guess_encoder, bleu["lite0-soft"] - bleu["soft"])
+reveal("BLEU-4 added by the encoder", bleu["lite0-soft"] - bleu["soft"])
+
+# %% [markdown] tags=["answer"]
+# 2.7, in single runs. With the better encoder attention adds next to nothing (22.6 against 22.5).
 
 # %% [markdown]
-# 2.7, more than twice as much, and with the better encoder attention adds next to nothing (22.6 against 22.5). In the
-# table, the encoder alone moves BLEU-4 from 10.8 to 16.5. So when a paper changes both at once: **compare methods on the
-# same encoder.**
+# In the table, the encoder alone moves BLEU-4 from 10.8 to 16.5. A paper that changes encoder and method at once has told you
+# nothing about the method.
 #
 # ## Extract once
 # <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.training.features.extract | tests/test_features.py::test_it_holds_what_the_encoder_gives -->
@@ -674,93 +557,106 @@ print(
 
 # %% [markdown]
 # 1.6 GB for all of Flickr8k, float16 costs less than one part in two thousand, and reading is far more than ten times as
-# fast as computing. The exception is an encoder that trains with its decoder: its vectors change with each step. (You know
-# this as what LLaVA does: patches of a frozen CLIP, and only what comes after them is trained.)
+# fast as computing. LLaVA does the same with a frozen CLIP. If the encoder trains, its vectors change at each step, and
+# nothing can be stored.
 #
-# ## What to remember
+# ## On trial: the picture of a feature
+# <!-- index: claim: a deconvnet's picture shows what its map responds to | pictures of other maps at the same place, correlated | satcourse.exercises.ex02 | tests/test_exercises.py::TestVerdicts -->
 #
-# - A decoder gets a vector for each place: 196 of 512 numbers from VGG-19.
-# - A place can see the whole picture, but half of what counts lies in a square less than five cells wide. The smaller the field, the more a map says.
-# - Going up, the network trades colour for shape. What no longer dominates can often still be read.
-# - The map moves with the picture. Its mean hardly knows where anything is.
-# - Compare methods on the same encoder, and run a frozen encoder once.
+# Back to the cat's eyes and nose. "This is what the map looks for" is a claim about one map among 512. What would the picture
+# look like if the map made no difference? Write a control that answers with one number, the mean correlation of the
+# exhibit with the pictures that you choose for comparison.
 
-# %% [markdown] tags=["workbook"]
-# ## Now think
-#
-# A small network has these layers: a convolution of 3, another one, a pooling of 2 with stride 2, a convolution of 3, a pooling of 2 with stride 2. It
-# turns a photograph of 56 x 56 pixels into 14 x 14 vectors. In the middle of the photograph one pixel changes. How many of the 196 vectors change?
+
+# %%
+def correlation(x: Tensor, y: Tensor) -> float:
+    """Of two pictures, from -1 to 1; brightness and contrast do not matter."""
+    return float(torch.corrcoef(torch.stack([x.flatten(), y.flatten()]))[0, 1])
 
 
 # %% tags=["task:2.6"]
-def how_many() -> float:
-    """The number of vectors that change."""
+def likeness(picture, channel: int, place: tuple[int, int], channels: list[int], places: list[tuple[int, int]]) -> float:
+    """The mean correlation of the exhibit with pictures that would look the same if the map made no difference.
+
+    picture(channel, place): a picture (3, h, w). channel, place: of the exhibit.
+    channels, places: all that you may choose from, those of the exhibit among them.
+    """
     # BEGIN SOLUTION
-    return (12 / 4) ** 2  # a vector sees 12 pixels a side; neighbouring vectors are 4 pixels apart
+    exhibit = picture(channel, place)
+    alike = [correlation(exhibit, picture(other, place)) for other in channels if other != channel]
+    return sum(alike) / len(alike)
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# How large is the square that one vector sees? By how many pixels is its neighbour's square moved? How many of these squares hold the pixel, along
-# one axis?
+# A control changes what the claim is about and keeps everything else. Is the claim about the map or about the place?
 
-# %%
-torch.manual_seed(0)
-network = nn.Sequential(
-    *(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-    *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-).requires_grad_(False)
-noise = torch.rand(1, 3, 56, 56)
-one_pixel = noise.clone()
-one_pixel[0, :, 28, 28] += 1
-differs = (network(noise) != network(one_pixel)).any(1)[0]  # (14, 14)
-print(differs[4:11, 4:11].int(), differs.sum().item(), sep="\n")
+# %% [markdown] tags=["pseudocode"]
+# ```
+# exhibit = the picture of channel at place
+# for each other channel, at the same place: its correlation with the exhibit
+# their mean
+# ```
 
 # %% [markdown]
-# The next function computes annotation vectors to be stored. The network is frozen and has batch normalisation, so the vectors of a photograph should
-# not depend on the photographs beside it. But with batches of another `size` they come out differently. Find the bug and fix it.
+# Summon the exhibit, the cat in the third row. Beside it stand the @@N@@ maps of `conv4_4` that are strongest at its place.
+# What is the mean correlation?
+
+# %%
+my_likeness_guess = ...  # (low, high) between -1 and 1, or skip
+
+# %%
+seal(my_likeness_guess)
+cats = pixels[cat : cat + 1].clone().requires_grad_(True)
+at_conv4_4 = encoder.body[: index_of["conv4_4"] + 1](encoder.normalised(cats))[0]  # (512, 28, 28)
 
 
-# %% tags=["task:2.7"]
-def extract(network: nn.Module, photos: Tensor, size: int) -> Tensor:
-    """Annotation vectors (N, L, D) of photos (N, 3, H, W), computed in batches of `size`."""
-    rows = []
-    # BEGIN SOLUTION
-    network.eval()
-    with torch.no_grad():
-        # END SOLUTION
-        # STUB with torch.no_grad():
-        for start in range(0, len(photos), size):
-            maps = network(photos[start : start + size])  # (size, D, h, w)
-            rows.append(maps.flatten(2).transpose(1, 2))
-    return torch.cat(rows)
+def deconvnet(channel, place):
+    """The picture that is on trial."""
+    return to_pixels("conv4_4", cat, channel, place)
 
 
-torch.manual_seed(0)
-normalised = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU())
-six = torch.rand(6, 3, 32, 32)
-difference = (extract(normalised, six, 2) - extract(normalised, six, 3)).abs().max().item()
-print(f"largest difference between batches of 2 and of 3: {difference:.4f}")
+def gradient_of(channel, place):
+    """The gradient of the same activation: (3, 224, 224)."""
+    return torch.autograd.grad(at_conv4_4[channel, *place], cats, retain_graph=True)[0][0]
 
-# %% [markdown] tags=["hint"]
-# `torch.no_grad()` turns off gradients and nothing else. What does a batch normalisation layer do in training, and how does it know that it is not
-# being trained?
+
+channel, place = exhibit
+channels = [channel, *(each for each in at_conv4_4[:, *place].topk(13).indices.tolist() if each != channel)][:13]
+everywhere = [divmod(i, 28) for i in range(28 * 28)]
+alike = {each: likeness(each, channel, place, channels, everywhere) for each in (deconvnet, gradient_of)}
+figure, grid = plt.subplots(2, 5, figsize=(8.8, 3.6), layout="constrained")
+top, left = (int((each + 0.5) * 8 - 60) for each in place)
+for row, method in zip(grid, alike, strict=True):
+    for axis, each in zip(row, channels, strict=False):
+        cut = method(each, place)[:, top : top + 120, left : left + 120]
+        limit = cut.abs().flatten().quantile(0.995)
+        bare(axis, (0.5 + cut / (2 * limit)).clamp(0, 1).permute(1, 2, 0), f"{method.__name__.split('_')[0]}, map {each}")
+show_photographs(figure)
+print(f"with gradients: {alike[gradient_of]:.2f}")
+reveal("correlation with the pictures of other maps", alike[deconvnet])
+
+# %% [markdown] tags=["answer"]
+# @@CORR@@ Pictures of *different* maps at one place are the same picture. The gradients of the same
+# activations (below) correlate @@GRAD@@.
+
+# %% [markdown]
+# @@VERDICT@@ The ReLU on the way down lets whatever is positive pass, and the switches
+# lead it to the edges of this photograph, whichever map it began with. The verdict: guilty. The picture shows the photograph and its
+# switches, not what this map looks for. Mahendran and Vedaldi (2016) saw it, Nie et al. (2018) proved why, and Adebayo et al. (2018) made such
+# controls a habit. A gradient passes this control; that makes it a better witness, not a true one.
+#
+# ## What to remember
+#
+# - A decoder gets a vector for each place: 196 of 512 numbers from VGG-19.
+# - A place can see the whole picture, but half of what counts lies in a square less than five cells wide.
+# - Going up, the network trades colour for shape. What no longer dominates can often still be read.
+# - The map moves with the picture. A mean over places cannot see their order.
+# - Compare methods on the same encoder, and run a frozen encoder once.
+# - Before a picture explains a map, ask for the picture of another map.
 
 # %% [markdown] tags=["workbook"]
-# ### From a deconvnet to a gradient
-#
-# ●●○ · 15 minutes · open
-#
-# In a copy of `to_pixels`, gate by the signal that went *up*: let a value pass a ReLU where the layer's own output was positive
-# (`seeing.look` gives you the maps of every layer). Draw `conv4_4` both ways. What does the deconvnet show that the gradient does not, and which of them would you
-# trust to say what the network *uses*?
-#
-# <details><summary>What a good answer has</summary>
-#
-# Both pictures, side by side and on one scale; a check of the gradient against `torch.autograd.grad`; and the point that the deconvnet ignores which
-# units were off on the way up, so its clean edges come partly from the image and the switches.
-#
-# </details>
+# ## Now think
 #
 # ### Lose the switches
 #
@@ -777,6 +673,9 @@ print(f"largest difference between batches of 2 and of 3: {difference:.4f}")
 # - Deconvnet: M. D. Zeiler, R. Fergus. *Visualizing and Understanding Convolutional Networks*. ECCV 2014.
 #   [arXiv:1311.2901](https://arxiv.org/abs/1311.2901); J. T. Springenberg et al.,
 #   [arXiv:1412.6806](https://arxiv.org/abs/1412.6806)
+# - On such pictures: A. Mahendran, A. Vedaldi. *Salient Deconvolutional Networks*. ECCV 2016; W. Nie, Y. Zhang, A. Patel,
+#   [arXiv:1805.07039](https://arxiv.org/abs/1805.07039); J. Adebayo et al. *Sanity Checks for Saliency Maps*. NeurIPS 2018.
+#   [arXiv:1810.03292](https://arxiv.org/abs/1810.03292)
 # - Receptive fields: W. Luo et al., NIPS 2016. [arXiv:1701.04128](https://arxiv.org/abs/1701.04128)
 # - S. Sun et al.: *Show, Attend and Tell* [with five encoders](https://github.com/sunny525s/Show_Attend_and_Tell)
 
@@ -787,26 +686,41 @@ assert 0.935 < (a == 0).float().mean() < 0.945, "94 percent"
 assert abs(int((eye_vector > 0).sum()) - 25) < 3, "25 numbers"
 assert (sides["conv1_2"], sides["conv4_4"], sides["conv5_4"]) == (5, 116, 252)
 assert abs(np.mean(half) - 70) < 1.5, "less than five cells"
-assert [receptive_field([(k, s) for k, s, _ in DESIGNS[n]]) for n in (7, 14)] == [126, 58]
-assert round(far[7]) == 39
-assert round(far[14]) == 5
-y, x = np.unravel_index(caption.alphas[word].reshape(14, 14).argmax(), (14, 14))
-assert mask[16 * y : 16 * y + 16, 16 * x : 16 * x + 16].any(), "looks at it"
-activation = "conv4_4", 0, int(maps["conv4_4"][0, :, 14, 14].argmax()), (14, 14)
-torch.testing.assert_close(to_pixels(*activation), seeing.project(encoder, trace, *activation))
-for (title, name), (likeness, spot) in {
+small = encoders.create("small", pretrained=False)
+small_layers = [(m.kernel_size[0], m.stride[0]) for m in small.body if isinstance(m, nn.Conv2d)]
+assert (small.grid, receptive_field(small_layers)) == ((14, 14), 58), "14 x 14 places that see 58 pixels"
+
+
+class Rectified(torch.autograd.Function):
+    """The deconvnet's ReLU: on the way back it lets pass what is positive there."""
+
+    @staticmethod
+    def forward(context, signal):
+        return signal.relu()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient.relu()
+
+
+signal = encoder.normalised(cats)
+for module in encoder.body[: index_of["conv4_4"] + 1]:
+    signal = Rectified.apply(signal) if isinstance(module, nn.ReLU) else module(signal)
+activation = signal[0, channel, *place]
+(independent,) = torch.autograd.grad(activation, encoder_input, activation.detach())
+assert correlation(independent[0], deconvnet(channel, place)) > 0.999, "the deconvnet is autograd with the ReLU's gate moved"
+for (title, name), (cosine, spot) in {
     ("eye", "cats"): (0.92, (4, 8)),  # just below an eye of the other cat
     ("wheel", "lifeboat"): (0.76, (12, 13)),
     ("wheel", "dog"): (0.39, (3, 10)),  # just below a wheel of the car
     ("cow", "cows"): (0.64, (11, 8)),
     ("cow", "elephants"): (0.41, (8, 8)),  # just above the elephant
 }.items():
-    assert abs(nearest[title, name][0] - likeness) < 0.01
+    assert abs(nearest[title, name][0] - cosine) < 0.01
     assert divmod(nearest[title, name][1], 14) == spot
 on_wheels = a[names.index("lifeboat")].view(14, 14, -1)[11:][:, [2, 3, 4, 5, 11, 12, 13]].flatten(0, 1)
 found = [int(cosines(a[names.index("dog")], vector).argmax()) for vector in on_wheels]
 assert sum(divmod(spot, 14) in {(2, 10), (3, 9), (3, 10)} for spot in found) == 7, "of 21 on the wheels, 7"
-assert abs(nearest["eye", "lifeboat"][0] - 0.07) < 0.01
 of = {  # question, attribute -> rounded share, layer by layer
     (question, attribute): [round(shares[question][layer]["share"]) for layer in LAYERS]
     for attribute, shares in study["attributes"].items()
@@ -814,23 +728,15 @@ of = {  # question, attribute -> rounded share, layer by layer
 }
 assert study["objects"] == 300
 assert round(colour["chance"]) == 17
-assert [of["nearest", "colour"][i] for i in (0, 3, 4)] == [100, 75, 45]
+assert [of["nearest", "colour"][i] for i in (0, 3)] == [100, 75]
 assert [of["nearest", "shape"][i] for i in (0, 3)] == [41, 99]
-assert min(of["nearest", "texture"][:4]) > 95
 assert of["linear", "colour"][3:] == [98, 63]
-for title in ("2 pixels down", "5 percent larger", "turned by 5 degrees"):
-    conv2, conv5, mean = changed[title].values()
-    assert mean < 0.9 * conv5 < 0.8 * conv2
-assert [round(each, 2) for each in changed["2 pixels down"].values()] == [0.6, 0.19, 0.11]
-assert min(changed["a quarter turn"].values()) > 0.25
 assert [round(along, 2), round(still, 2)] == [0.8, 0.39]
-assert [round(noticed[name].mean().item(), 2) for name in ("map", "mean")] == [0.88, 0.24]
-assert [round(metrics[f"scenes-{name}"]["exact match"]) for name in ("soft", "none")] == [98, 41]
-assert [round(each) for each in misplaced.values()] == [0, 12]
-assert round(100 - 100 * len(both) / len(told)) == 53
+@@MEANCLAIMS@@
 assert round(bleu["lite0-soft"] - bleu["soft"], 1) == 2.7
 assert round(bleu["soft"] - bleu["none"], 1) == 1.2
 assert bleu["lite0-soft"] - bleu["lite0-none"] < 0.1
 assert stored_bytes == 196 * 512 * 2
 assert reading < computing / 10
 assert error < 2**-11, "one part in two thousand"
+@@TRIALCLAIMS@@

@@ -6,11 +6,12 @@ import re
 from collections import Counter, defaultdict
 from functools import reduce
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from satcourse.exercises import ex02, reference
+from satcourse.exercises import reference
 from satcourse.exercises.ex07 import END, OPPOSITES, ngrams
 from satcourse.lessons.estimators import Paths
 from satlib.data import scenes
@@ -49,16 +50,17 @@ def greedy_recursive(step, s, longest, y=None):
 
 
 RIGHT["1.2"] += [lambda e, a: (sum(w * x for w, x in zip(e.softmax(0), a, strict=True)), e.softmax(0))]
-RIGHT["1.3"] += [lambda e, mask: e.exp() * mask / (e.exp() * mask).sum(1, keepdim=True)]
+RIGHT["1.3"] += [lambda e, mask: torch.where(mask, e, -torch.inf).log_softmax(1).exp()]
+RIGHT["1.4"] += [
+    lambda a, s, P, Q, b, v: torch.stack([((P @ w.T).T + Q @ q + b).tanh() @ v for w, q in zip(a, s, strict=True)])
+]
+RIGHT["1.6"] += [lambda write, a, s: [write(one @ a, s).topk(1).indices.item() for one in torch.eye(len(a))]]
 
 
-@right("1.4")
-def alignment_recursive(a, s, E, step):
-    alpha = torch.softmax((a * s).sum(1), 0)
-    if len(E) == 1:
-        return alpha.unsqueeze(0)
-    s = step(E[0], (alpha.unsqueeze(1) * a).sum(0), s)
-    return torch.cat([alpha.unsqueeze(0), alignment_recursive(a, s, E[1:], step)])
+@right("1.5")
+def noun_or_next_by_loop(peak, own, noun):
+    rows = [(p - o, n - o) for p, o, n in zip(peak.tolist(), own.tolist(), noun.tolist(), strict=True) if n != o + 1]
+    return 100 * sum(p == n for p, n in rows) / len(rows), 100 * sum(p == 1 for p, _ in rows) / len(rows)
 
 
 @right("2.2")
@@ -79,9 +81,15 @@ def unpool_by_loop(values, pooled):
 RIGHT["2.1"] += [lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1])]
 RIGHT["2.3"] += [lambda layers: reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)]
 RIGHT["2.5"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
-RIGHT["2.6"] += [lambda: 9, lambda: 9.2]
-RIGHT["2.7"] += [lambda network, photos, size: torch.cat([ex02.extract(network, photo[None], 1) for photo in photos])]
 RIGHT["3.1"] += [lambda caption: re.findall(r"[^\W_]+(?:[-'][^\W_]+)*", caption.lower())]
+
+
+@right("2.6")
+def likeness_by_standardising(picture, channel, place, channels, places):
+    unit = [(x - x.mean()) / (x - x.mean()).norm() for x in (picture(c, place) for c in channels)]
+    return np.mean(
+        [(unit[channels.index(channel)] * x).sum() for c, x in zip(channels, unit, strict=True) if c != channel]
+    )
 
 
 @right("3.2")
@@ -114,10 +122,19 @@ def even_batches(lengths, size):
     return [group[start::count] for group, count in pieces for start in range(count)]
 
 
-@right("3.6")
-def word_by_word(captions, E):
-    before = [E[words] for words in captions.T[:-1]]
-    return torch.stack([torch.zeros(len(captions), E.shape[1]), *before], 1), captions.clone()
+@right("3.4")
+def byte_pairs_by_text(counted, n):
+    texts, pairs = {f" {' '.join(word)} ": times for word, times in counted.items()}, []
+    while len(pairs) < n:
+        each = [(pair, times) for text, times in texts.items() for pair in itertools.pairwise(text.split())]
+        totals = {pair: sum(times for other, times in each if other == pair) for pair, _ in each}
+        if not totals:
+            return pairs
+        pairs.append(sorted(totals, key=lambda pair: (-totals[pair], pair))[0])
+        texts = {
+            re.sub(rf"(?<= ){pairs[-1][0]} {pairs[-1][1]}(?= )", "".join(pairs[-1]), t): k for t, k in texts.items()
+        }
+    return pairs
 
 
 @right("4.1")

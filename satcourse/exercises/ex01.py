@@ -6,17 +6,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import exercise, numbers, sums_to_one
+from satcourse.exercises.task import exercise, generator, numbers, sums_to_one, with_gradients
 from satlib.data.text import END
 
-Step = Callable[[Tensor, Tensor, Tensor], Tensor]
 Speaker = Callable[[int | None, Tensor], tuple[Tensor, Tensor, Tensor]]
 Said = tuple[list[int], list[Tensor]]
 L, D, K = 5, 4, 40
 
 
 def _speakers() -> list[tuple[Speaker, Tensor, int]]:
-    """Decoders with random weights: one says the end mark as its fifth word, the other never does and has to be stopped."""
+    """Decoders with random weights: they say the end mark as their fifth word, never, and at once."""
 
     def speaker(seed: int, last: float) -> Speaker:
         E, U, W, a = (numbers(*shape, seed=seed + i) for i, shape in enumerate(((K, D), (D, D), (K, D), (L, D))))
@@ -34,14 +33,14 @@ def _speakers() -> list[tuple[Speaker, Tensor, int]]:
 
     return [
         (speaker(seed, last), torch.cat([numbers(D, seed=seed + 9), torch.zeros(1)]), longest)
-        for seed, last, longest in ((0, 4, 9), (20, 99, 6))
+        for seed, last, longest in ((0, 4, 9), (20, 99, 6), (40, 0, 5))
     ]
 
 
-@exercise("1.1", "Greedy decoding", difficulty=2, minutes=10, equation="Bahdanau et al., section 3")
-def greedy(step: Speaker, s: Tensor, longest: int, *, moves: bool = True) -> Said:
+@exercise("1.1", "Greedy decoding", difficulty=2, minutes=10)
+def greedy(step: Speaker, s: Tensor, longest: int, *, moves: bool = True, y: int | None = None) -> Said:
     """The words that a decoder says, the end mark included, and the weights before each of them."""
-    words, weights, y = [], [], None
+    words, weights = [], []
     while len(words) < longest and words[-1:] != [END]:
         logits, new, alpha = step(y, s)
         words.append(int(logits.argmax()))
@@ -50,13 +49,20 @@ def greedy(step: Speaker, s: Tensor, longest: int, *, moves: bool = True) -> Sai
     return words, weights
 
 
-greedy.says = "a decoder that stops by itself after five words, and one that has to be stopped"
+greedy.says = "a decoder that stops by itself after five words, one that stops at once, and one that has to be stopped"
 greedy.cases = _speakers
 greedy.given = lambda step, s, longest: f"longest = {longest}"
 greedy.parts = ("the words", "the weights")
 greedy.mistakes = {
     "each step begins with the first state: hand the new state on": partial(greedy, moves=False),
+    "0 is fed first, and 0 is the end mark: before the first word there is None": partial(greedy, y=END),
+    "it says nothing: does y begin as the end mark?": lambda *_: ([], []),
 }
+greedy.advise = lambda expected, got: (
+    f"it says {len(got[0])} words where there should be {len(expected[0])}; END, too, is said, and then nothing is"
+    if len(got[0]) != len(expected[0])
+    else None
+)
 
 
 @exercise("1.2", "Scores, weights, one mean", difficulty=1, minutes=4, equation="Bahdanau et al., section 3.1")
@@ -66,18 +72,27 @@ def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     return alpha @ a, alpha
 
 
-attend.says = "z and the weights of 5 and of 2 inputs"
-attend.cases = lambda: [(numbers(L, seed=1), numbers(L, D)), (numbers(2, seed=3, scale=4), numbers(2, 3, seed=2))]
+attend.says = "z, the weights and their gradients, for scores below 1 and for scores of 100"
+attend.cases = lambda: [(numbers(L, seed=1), numbers(L, D)), (100 + numbers(2, seed=3), numbers(2, 3, seed=2))]
 attend.parts = ("z", "the weights")
+attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
     "the scores weigh the inputs as they are: a softmax comes first": lambda e, a: (e @ a, e),
+    "exp(100) is infinite in float32: subtract the largest score from all of them first": lambda e, a: (
+        (e.exp() / e.exp().sum()) @ a,
+        e.exp() / e.exp().sum(),
+    ),
+    "the scores are complete, square root included: they go into the softmax as they are": lambda e, a: attend(
+        e / a.shape[1] ** 0.5, a
+    ),
+    "a sigmoid asks each input alone: a softmax makes them share": lambda e, a: (e.sigmoid() @ a, e.sigmoid()),
 }
 
 
 def _masks() -> list[tuple[Tensor, Tensor]]:
     return [
         (numbers(3, L), torch.arange(L) < torch.tensor([[5], [3], [1]])),
-        (numbers(2, 3, seed=1, scale=3), torch.tensor([[True, False, True], [False, True, True]])),
+        (numbers(2, 3, seed=1, scale=3) - 200, torch.tensor([[True, False, True], [False, True, True]])),
     ]
 
 
@@ -87,52 +102,99 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(e.masked_fill(~mask, -torch.inf), 1)
 
 
-masked_weights.says = "sentences of 5, 3, 2 and 1 words, weights that sum to 1 over words alone"
+masked_weights.says = (
+    "sentences of 5, 3, 2 and 1 words, scores of -200 among theirs, weights that sum to 1 over words alone"
+)
 masked_weights.cases = _masks
+masked_weights.observe = with_gradients("e")
 masked_weights.advise = sums_to_one(1, over="the words")
 masked_weights.mistakes = {
     "masked after the softmax: mask the scores before it": lambda e, mask: torch.softmax(e, 1) * mask,
     "the mask is the wrong way round: only padding has weight": lambda e, mask: masked_weights(e, ~mask),
+    "exp(-200) is 0 in float32, and 0/0 no number: subtract the largest score, or let torch.softmax do it": lambda e, mask: (
+        e.exp() * mask / (e.exp() * mask).sum(1, keepdim=True)
+    ),
+    "a finite score is no minus infinity: where all words have -200, padding wins": lambda e, mask: torch.softmax(
+        e.masked_fill(~mask, -20), 1
+    ),
 }
 
 
-def _after_the_step(a: Tensor, s: Tensor, E: Tensor, step: Step) -> Tensor:
-    rows = []
-    for Ey in E:
-        s = step(Ey, torch.softmax(a @ s, 0) @ a, s)
-        rows.append(torch.softmax(a @ s, 0))
-    return torch.stack(rows)
+@exercise("1.4", "The score", difficulty=2, minutes=7, equation="Bahdanau et al., section 3.1")
+def score(a: Tensor, s: Tensor, W_a: Tensor, W_s: Tensor, b: Tensor, v: Tensor, *, of: int = 1) -> Tensor:
+    """A network with one hidden layer: a (B, L, D), s (B, D), W_a and W_s (m, D), b and v (m,) -> e (B, L)."""
+    return torch.tanh(a @ W_a.T + (s @ W_s.T).unsqueeze(of) + b) @ v
 
 
-def _sentences() -> list[tuple[Tensor, Tensor, Tensor, Step]]:
-    def step_of(seed: int) -> Step:
-        W, Z, U = (numbers(D, D, seed=seed + i) for i in range(3))
-        return lambda Ey, z, s: torch.tanh(W @ Ey + Z @ z + U @ s)
+score.says = "scores and gradients of three sentences of three words, and of one sentence of five"
+score.cases = lambda: [
+    tuple(numbers(*shape, seed=i) for i, shape in enumerate(((B, n, D), (B, D), (6, D), (6, D), (6,), (6,))))
+    for B, n in ((3, 3), (1, L))
+]
+score.observe = with_gradients("a", "s", "W_a", "W_s", "b", "v")
+score.mistakes = {
+    "a state meets the words of its own sentence: give it an axis for them": partial(score, of=0),
+    "the tanh is missing": lambda a, s, W_a, W_s, b, v: (a @ W_a.T + (s @ W_s.T).unsqueeze(1) + b) @ v,
+    "b is missing": lambda a, s, W_a, W_s, b, v: score(a, s, W_a, W_s, 0 * b, v),
+}
+
+
+def _glances(seed: int, on: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """A model's peaks, for 60 determiners whose noun is one to three words on: 3 in 4 where `on` says, the others on the determiner."""
+    draw = generator(seed)
+    own = torch.randint(0, 12, (60,), generator=draw)
+    noun = own + torch.tensor([1, 1, 1, 2, 2, 3])[torch.randint(0, 6, (60,), generator=draw)]
+    return torch.where(torch.rand(60, generator=draw) < 0.75, on(own, noun), own), own, noun
+
+
+@exercise("1.5", "The noun, or merely the next word?", difficulty=2, minutes=7)
+def noun_or_next(peak: Tensor, own: Tensor, noun: Tensor, *, least: int = 2) -> tuple[Tensor, Tensor]:
+    """Percentages of peaks on the noun and on the next word, of the determiners whose noun is not the next word: all (N,)."""
+    apart = noun - own >= least
+    return tuple(100 * (peak == place)[apart].float().mean() for place in (noun, own + 1))
+
+
+noun_or_next.says = "a model that looks at nouns lives; two that look one word on and two, whatever is there, do not"
+noun_or_next.cases = lambda: [
+    _glances(0, lambda own, noun: noun),
+    _glances(1, lambda own, noun: own + 1),
+    _glances(2, lambda own, noun: own + 2),
+]
+noun_or_next.parts = ("percent on the noun", "percent on the next word")
+noun_or_next.mistakes = {
+    "the artefact lives: looks at the next word, whatever it is, count for the noun wherever the noun is the next word": partial(
+        noun_or_next, least=1
+    ),
+    "divide by the number of determiners that can decide, not by that of all": lambda peak, own, noun: tuple(
+        100 * ((peak == place) & (noun > own + 1)).float().mean() for place in (noun, own + 1)
+    ),
+    "in percent: multiply by 100": lambda *x: tuple(share / 100 for share in noun_or_next(*x)),
+}
+
+
+def _writers() -> list[tuple[Callable[[Tensor, Tensor], Tensor], Tensor, Tensor]]:
+    def writer(seed: int) -> Callable[[Tensor, Tensor], Tensor]:
+        W, U = numbers(K, D, seed=seed), numbers(K, D, seed=seed + 1)
+        return lambda z, s: W @ (z - z.abs().mean()) * 4 + torch.tanh(U @ s)
 
     return [
-        (numbers(L, D, seed=seed), numbers(D, seed=seed + 1), numbers(words, D, seed=seed + 2), step_of(seed + 3))
-        for seed, words in ((0, 4), (10, 3))
+        (writer(seed), numbers(n, D, seed=seed + 2, scale=2.0), numbers(D, seed=seed + 3))
+        for seed, n in ((0, 9), (9, 6))
     ]
 
 
-@exercise("1.4", "One row late", difficulty=2, minutes=5, equation="Bahdanau et al., section 3.1", kind="bug")
-def alignment(a: Tensor, s: Tensor, E: Tensor, step: Step, *, late: bool = False) -> Tensor:
-    """The weights (C, L) before each word: places a (L, D), first state s (D,), the words before E (C, m).
-
-    The bug: if it is `late`, a word asks with the state of the word before.
-    """
-    rows, query = [], s
-    for Ey in E:
-        alpha = torch.softmax(a @ query, 0)
-        before, s = s, step(Ey, alpha @ a, s)
-        query = before if late else s
-        rows.append(alpha)
-    return torch.stack(rows)
+@exercise("1.6", "Force the light", difficulty=2, minutes=6)
+def lit(write: Callable[[Tensor, Tensor], Tensor], a: Tensor, s: Tensor) -> list[int]:
+    """The words said with all the weight on place 0, on place 1, ...: write(z, s) -> logits (K,), places a (L, D), a state s."""
+    return [int(write(z, s).argmax()) for z in a]
 
 
-alignment.start = partial(alignment, late=True)
-alignment.says = "every row from the state just before its word, in two sentences"
-alignment.cases = _sentences
-alignment.mistakes = {
-    "now the matrix is a row early: the weights before a word come from the state before that word": _after_the_step,
+lit.says = "a word for each of 9 and of 6 places, read alone"
+lit.cases = _writers
+lit.given = lambda write, a, s: f"{len(a)} places"
+lit.mistakes = {
+    "each place gives the same word: read one state, not the mean of all": lambda write, a, s: (
+        [int(write(a.mean(0), s).argmax())] * len(a)
+    ),
+    "these are logits: which word has the largest?": lambda write, a, s: [write(z, s) for z in a],
 }

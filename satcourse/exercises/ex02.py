@@ -1,17 +1,16 @@
 """Exercises of notebook 02: a photograph as a bag of places."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from satcourse.exercises.calls import Failed
-from satcourse.exercises.task import Answer, exercise, numbers
-from satcourse.lessons.seeing import unpool as satlib_unpool
+from satcourse.exercises.task import exercise, numbers
 
+Place = tuple[int, int]
 D, H, W = 3, 2, 4
 _BLOCK = ((3, 1), (3, 1), (2, 2))
 _VGG = (*_BLOCK, *_BLOCK, *((3, 1),) * 4, (2, 2), *((3, 1),) * 4, (2, 2), *((3, 1),) * 4)  # to conv5_4
@@ -43,6 +42,10 @@ centre.cases = lambda: [(60, (14, 14), 224), (7, (2, 5), 100), (23, (7, 7), 100)
 centre.mistakes = {
     "this is the upper left corner of the cell: its middle is half a cell farther": partial(centre, half=0.0),
     "rows are as long as the grid is wide: divide by the number of columns": partial(centre, axis=0),
+    "a cell is as high as the picture over the number of rows": lambda i, grid, size: (
+        (i // grid[1] + 0.5) * size / grid[1],
+        (i % grid[1] + 0.5) * size / grid[1],
+    ),
 }
 
 
@@ -56,11 +59,23 @@ def receptive_field(layers: Sequence[tuple[int, int]], *, early: bool = False) -
     return side
 
 
-receptive_field.says = "four networks, VGG-19 up to conv5_4 among them"
-receptive_field.cases = lambda: [([(3, 1)],), (list(_BLOCK),), ([(7, 2), (3, 2), (3, 1), (5, 1)],), (list(_VGG),)]
+receptive_field.says = "five networks, VGG-19 up to conv5_4 among them"
+receptive_field.cases = lambda: [
+    *(
+        ([(3, 1)],),
+        (list(_BLOCK),),
+        ([(7, 2), (3, 2), (3, 1), (5, 1)],),
+        ([(5, 3), (3, 4), (3, 1), (2, 2)],),
+        (list(_VGG),),
+    )
+]
 receptive_field.mistakes = {
     "the strides have no part in it": lambda layers: receptive_field([(kernel, 1) for kernel, _ in layers]),
     "a layer's own stride counts for the layers above it, not for itself": partial(receptive_field, early=True),
+    "not every stride is 2": lambda layers: receptive_field([(kernel, min(stride, 2)) for kernel, stride in layers]),
+    "upwards, not the side grows with the stride but the distance between neighbours: it needs a variable of its own": lambda layers: (
+        reduce(lambda side, layer: side * layer[1] + layer[0] - 1, layers, 1)
+    ),
 }
 
 
@@ -74,9 +89,9 @@ def _at_every_maximum(values: Tensor, pooled: Tensor) -> Tensor:
 
 @exercise("2.4", "Undo a pooling", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
 def unpool(values: Tensor, pooled: Tensor) -> Tensor:
-    """satlib's unpooling, its switches those of pooling by 2: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
+    """PyTorch's unpooling, its switches those of pooling by 2: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
     _, switches = functional.max_pool2d(pooled, 2, return_indices=True)
-    return satlib_unpool(values, switches, (pooled.shape[2], pooled.shape[3]))
+    return functional.max_unpool2d(values, switches, 2)
 
 
 unpool.says = "each value where its window had its first maximum, zeros elsewhere, in windows of four zeros, too"
@@ -104,49 +119,50 @@ cosines.mistakes = {
 }
 
 
-@exercise("2.6", "One pixel changes", difficulty=2, minutes=3, kind="predict")
-def how_many() -> int:
-    """How many vectors of the workbook's small network change with one pixel."""
-    return 9
+Picture = Callable[[int, Place], Tensor]
 
 
-how_many.says = "each vector sees 12 x 12 pixels, and the fields are 4 apart: 12/4 = 3 hold the pixel along each axis"
-how_many.cases = lambda: [()]
-how_many.tolerance = 0.04
-how_many.advise = lambda expected, got: (
-    f"expected a {'larger' if got < expected else 'smaller'} number than {got:g}: think again, or run the experiment below"
-)
-how_many.mistakes = {
-    "the fields of neighbouring vectors overlap: a pixel lies in more than one of them": lambda: 1,
-    "that is along one axis: a picture has two": lambda: 3,
-}
+def _alike(x: Tensor, y: Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([x.flatten(), y.flatten()]))[0, 1])
 
 
-def _extracted(answer: Answer, photos: Tensor, size: int, seed: int) -> Any:
-    """What an extraction gives with a new network, which has been trained and is still in its mode of training."""
-    torch.manual_seed(seed)
-    norm: Any = nn.BatchNorm2d(4)
-    norm.running_mean.copy_(torch.randn(4) / 2)
-    norm.running_var.copy_(torch.rand(4) + 0.5)
-    network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), norm, nn.ReLU(), nn.Conv2d(4, 5, 1))
-    output = answer(network, photos, size)
-    if isinstance(output, Tensor) and output.requires_grad:
-        raise Failed("every vector would be stored with its graph: no_grad was right, only eval was missing")
-    return output
+@exercise("2.6", "Does the map matter?", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
+def likeness(
+    picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place], alike: Any = _alike
+) -> float:
+    """The mean correlation of a map's picture with those of the other maps at the same place."""
+    exhibit = picture(channel, place)
+    return sum(alike(exhibit, picture(other, place)) for other in channels if other != channel) / (len(channels) - 1)
 
 
-@exercise("2.7", "Vectors that depend on the neighbours", difficulty=2, minutes=5, equation="section 4.3", kind="bug")
-def extract(network: nn.Module, photos: Tensor, size: int, *, trains: bool = False) -> Tensor:
-    """Annotation vectors (N, L, D) of a frozen network, computed in batches of `size`; the bug: it `trains` meanwhile."""
-    network.train(trains)
-    with torch.no_grad():
-        return torch.cat([places(network(batch)) for batch in photos.split(size)])
+def _mean_over(picture: Picture, exhibit: tuple[int, Place], others: Iterable[tuple[int, Place]]) -> float:
+    return torch.tensor([_alike(picture(*exhibit), picture(*other)) for other in others if other != exhibit]).mean()
 
 
-extract.start = partial(extract, trains=True)
-extract.says = "batches of two and of four: the vectors that a photograph has alone"
-extract.cases = lambda: [(numbers(5, 3, 16, 16), 2, 0), (numbers(4, 3, 12, 12, seed=1), 4, 3)]
-extract.observe = _extracted
-extract.mistakes = {
-    "one photograph at a time, but still normalised by its own mean": lambda *x: extract.start(*x[:2], 1),
+def _exhibits() -> list[tuple[Picture, int, Place, list[int], list[Place]]]:
+    """Pictures that the map makes, and pictures that the place makes, whatever the map."""
+
+    def painter(of_map: float, of_place: float) -> Picture:
+        one, other = 2 + numbers(9, 3, 4, 4, seed=1), numbers(5, 5, 3, 4, 4, seed=2)
+        return lambda channel, place: of_map * one[channel] + of_place * other[place]
+
+    return [(painter(*by), 3, (1, 4), [3, 0, 5, 8], [(0, 2), (1, 4), (3, 3)]) for by in ((1.0, 0.2), (0.2, 1.0))]
+
+
+likeness.says = "it tells pictures that the map makes from pictures that the place makes, whatever the map"
+likeness.cases = _exhibits
+likeness.given = lambda *_: "pictures that the map makes, then pictures that the place makes"
+likeness.mistakes = {
+    "the artefact lives: you keep the map and change the place, and all that you see is that places differ": (
+        lambda picture, c, p, channels, places: _mean_over(picture, (c, p), ((c, place) for place in places))
+    ),
+    "two things change at once, the map and the place: keep the place": lambda picture, c, p, channels, places: (
+        _mean_over(picture, (c, p), ((m, place) for m in channels if m != c for place in places if place != p))
+    ),
+    "the exhibit is compared with itself, too, and that is always 1": lambda picture, c, p, channels, places: (
+        (likeness(picture, c, p, channels, places) * (len(channels) - 1) + 1) / len(channels)
+    ),
+    "a cosine: pictures of one brightness are alike without it; subtract each picture's mean, or use correlation": partial(
+        likeness, alike=lambda x, y: float(functional.cosine_similarity(x.flatten(), y.flatten(), 0))
+    ),
 }

@@ -117,6 +117,9 @@ def with_gradients(*names: str, parts: Sequence[str] = ("",)) -> Answer:
             return output
         total = sum((each.flatten() * torch.linspace(1, 2, each.numel())).sum() for each in tensors)
         values = {part: each.detach() for part, each in zip(parts, tensors, strict=True)}
-        return values | gradients(total, dict(zip(names, leaves, strict=True)))
+        try:
+            return values | gradients(total, dict(zip(names, leaves, strict=True)))
+        except RuntimeError:
+            raise Failed("no way back for the gradients: it changes in place (`x /= y`) what they need") from None
 
     return observe

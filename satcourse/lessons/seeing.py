@@ -1,19 +1,14 @@
-"""What a convolutional network sees: the maps of each layer, projections to pixels, invariance (notebook 02).
+"""What a convolutional network sees: the maps of each layer, how far a place sees, photographs that move (notebook 02).
 
-The methods of M. D. Zeiler and R. Fergus, "Visualizing and Understanding Convolutional Networks" (ECCV 2014), for encoders whose
-body is a plain sequence of convolutions, ReLUs and max pools: vgg19 and alexnet. Layers are named as in VGG: conv5_4 is the fourth
-convolution of the fifth block *after its ReLU*, pool4 the max pool that ends the fourth block.
+For encoders whose body is a plain sequence of convolutions, ReLUs and max pools: vgg19 and alexnet. Layers are named as in VGG: conv5_4
+is the fourth convolution of the fifth block *after its ReLU*, pool4 the max pool that ends the fourth block.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.grad import conv2d_input
 
 from satlib.data.images import centre, with_shortest
 from satlib.model.encoders import Encoder
@@ -34,66 +29,13 @@ def layer_names(encoder: Encoder) -> dict[str, int]:
     return indices
 
 
-@dataclass
-class Trace:
-    """A forward pass, with what a projection back to pixels needs.
-
-    maps: name of a layer -> its output (B, C, h, w). switches: index of a max pool in the body -> position of each output's maximum
-    in the flattened input map (B, C, h, w). sizes: the input size (h, w) of each module of the body.
-    """
-
-    maps: dict[str, Tensor] = field(default_factory=dict)
-    switches: dict[int, Tensor] = field(default_factory=dict)
-    sizes: list[tuple[int, int]] = field(default_factory=list)
-
-
-def look(encoder: Encoder, images: Tensor, layers: Iterable[str]) -> Trace:
-    """Run the encoder on images (B, 3, H, W), RGB in 0..255; record the named layers' maps and the switches of every max pool."""
-    index_of = layer_names(encoder)
-    wanted = {index_of[layer]: layer for layer in layers}
-    trace, x = Trace(), encoder.normalised(images)
-    for index, module in enumerate(encoder.body.children()):
-        trace.sizes.append((x.shape[2], x.shape[3]))
-        if isinstance(module, nn.MaxPool2d):
-            geometry = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
-            x, trace.switches[index] = functional.max_pool2d(x, *geometry, return_indices=True)
-        else:
-            x = module(x)
-        if index in wanted:
-            trace.maps[wanted[index]] = x
-    return trace
-
-
-def unpool(values: Tensor, switches: Tensor, size: tuple[int, int]) -> Tensor:
-    """Put each value back at the position of its maximum, zeros elsewhere: (B, C, h, w) -> (B, C, H, W).
-
-    If pooling windows overlap, values with the same position are summed.
-    """
-    flat = values.new_zeros(*values.shape[:2], size[0] * size[1])
-    return flat.scatter_add_(2, switches.flatten(2), values.flatten(2)).unflatten(2, size)
-
-
-@torch.no_grad()
-def project(encoder: Encoder, trace: Trace, layer: str, image: int, channel: int, place: tuple[int, int]) -> Tensor:
-    """Project one activation, at a place (row, column), back to pixels with a deconvnet (Zeiler and Fergus, section 2.1).
-
-    Downwards, each max pool is inverted with its switches, each ReLU is applied to the signal that comes down, and each convolution is
-    replaced by its transpose, without the bias: (3, H, W), RGB, positive and negative, in the units of the body's input.
-    """
-    maps = trace.maps[layer]
-    signal = torch.zeros_like(maps[image : image + 1])
-    signal[0, channel, place[0], place[1]] = maps[image, channel, place[0], place[1]]
-    modules: list[Any] = list(encoder.body.children())
-    for index in range(layer_names(encoder)[layer], -1, -1):
-        module, size = modules[index], trace.sizes[index]
-        if isinstance(module, nn.ReLU):
-            signal = signal.relu()
-        elif isinstance(module, nn.MaxPool2d):
-            signal = unpool(signal, trace.switches[index][image : image + 1], size)
-        else:
-            geometry = (module.stride, module.padding, module.dilation, module.groups)
-            signal = conv2d_input((1, module.in_channels, *size), module.weight, signal, *geometry)
-    return signal[0].flip(0) if encoder.channels == "BGR" else signal[0]
+def look(encoder: Encoder, images: Tensor, layers: Iterable[str]) -> dict[str, Tensor]:
+    """Run the encoder on images (B, 3, H, W), RGB in 0..255: name of each layer -> its output (B, C, h, w)."""
+    maps, x = [], encoder.normalised(images)
+    for module in encoder.body.children():
+        x = module(x)
+        maps.append(x)
+    return {layer: maps[layer_names(encoder)[layer]] for layer in layers}
 
 
 def strongest(maps: Tensor, channel: int, count: int) -> list[tuple[int, tuple[int, int]]]:
@@ -113,28 +55,12 @@ def side_holding(weights: Tensor, share: float) -> int:
     return int(2 * distances[(held >= share - 1e-9).int().argmax()]) + 1
 
 
-def transformed(photo: Image.Image, shift: int = 0, scale: float = 1.0, angle: float = 0.0) -> Image.Image:
-    """A photograph shifted down (pixels), enlarged or rotated (degrees anticlockwise), cut to 160 x 160 (Zeiler and Fergus, figure 5).
+def lowered(photo: Image.Image, by: int) -> Image.Image:
+    """A photograph shifted down by at most 48 pixels, cut to 160 x 160.
 
     It is scaled as for the view "crop", its shortest side to 256. The window is smaller than the encoder's square, so there is no black
-    border: shift by at most 48, or, without a shift, scale by at least 1 or rotate.
+    border.
     """
     square = centre(photo.resize(with_shortest(photo.size, SHORTEST), Image.Resampling.BILINEAR), SHORTEST, SHORTEST)
-    if angle:
-        square = square.rotate(angle, Image.Resampling.BICUBIC)
-    low, high = SHORTEST / 2 - WINDOW / 2 / scale, SHORTEST / 2 + WINDOW / 2 / scale
-    return square.resize((WINDOW, WINDOW), Image.Resampling.BICUBIC, box=(low, low - shift, high, high - shift))
-
-
-def change(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The distance between features (B, ...) before and after a transformation, layer by layer: name -> (B,).
-
-    The unit is the photograph's mean distance to the other photographs before: 0 is no change, 1 as far as another photograph.
-    So layers of different sizes can share an axis.
-    """
-    distances = {}
-    for name, features in before.items():
-        flat = features.flatten(1)
-        others = torch.stack([(flat - one).norm(dim=1).sum() for one in flat]) / (len(flat) - 1)
-        distances[name] = (after[name].flatten(1) - flat).norm(dim=1) / others
-    return distances
+    low, high = (SHORTEST - WINDOW) // 2, (SHORTEST + WINDOW) // 2
+    return square.crop((low, low - by, high, high - by))
