@@ -114,27 +114,18 @@ def byte_pairs_by_lists(counts, number):
     return merges
 
 
+@right("3.6")
+def word_by_word(captions, E):
+    before = [E[words] for words in captions.T[:-1]]
+    return torch.stack([torch.zeros(len(captions), E.shape[1]), *before], 1), captions.clone()
+
+
 @right("3.4")
 def even_batches(lengths, size):
     """Four captions in batches of three as two and two: no more batches than needed either."""
     groups = [[i for i, other in enumerate(lengths) if other == length] for length in set(lengths)]
     pieces = [(group, -(-len(group) // size)) for group in groups]
     return [group[start::count] for group, count in pieces for start in range(count)]
-
-
-@right("3.4")
-def byte_pairs_by_text(counted, n):
-    texts, pairs = {f" {' '.join(word)} ": times for word, times in counted.items()}, []
-    while len(pairs) < n:
-        each = [(pair, times) for text, times in texts.items() for pair in itertools.pairwise(text.split())]
-        totals = {pair: sum(times for other, times in each if other == pair) for pair, _ in each}
-        if not totals:
-            return pairs
-        pairs.append(sorted(totals, key=lambda pair: (-totals[pair], pair))[0])
-        texts = {
-            re.sub(rf"(?<= ){pairs[-1][0]} {pairs[-1][1]}(?= )", "".join(pairs[-1]), t): k for t, k in texts.items()
-        }
-    return pairs
 
 
 @right("4.1")
