@@ -992,7 +992,7 @@ def attempts(policy, rows, N, temperature=1.0):
         predicted = policy.predict(annotations, state, words)
         return predicted.logits / temperature, predicted.state
 
-    words, log_p = tell(step, state, torch.rand(len(each), 25))
+    words, log_p = tell(step, state, torch.rand(len(each), 20))
     lengths = (words != END).sum(1)
     texts = [soft.vocabulary.decode(ids[:n]) for ids, n in zip(words.tolist(), lengths.tolist(), strict=True)]
     right = [scenes.exact_match(text, checked[row]) for text, row in zip(texts, each.tolist(), strict=True)]
@@ -1077,7 +1077,12 @@ for name, k in (("right", 0), ("right and brief", 1)):
         print(f"{name:15} {what:10} {gained[0]:+13.0f} {gained[1]:+24.0f}")
 
 # %% [markdown]
-# VERDICT
+# Brief: convicted of learning. Before, eight tries produced a right and brief caption for half of the scenes, now for nearly all of them,
+# and no temperature does that. Right: acquitted. The old policy at a lower temperature is right at least as often, without any reward, and
+# of eight tries at least one was right in 98 percent of the scenes before, so there was next to nothing to learn. With three seeds of the
+# training the share of right captions rose by 8 to 12 points, and with a lower temperature alone by 14 to 16. Nor was it free: the entropy of a caption falls from
+# 9.6 to about 3 nats, and its vocabulary from 61 words to about 32. Whether rewards teach language models to reason or only sharpen
+# what they can do is debated in just these terms.
 
 # %% [markdown]
 # ## What to remember
@@ -1167,4 +1172,14 @@ assert -0.25 < of_hard.expected - start.expected < -0.1
 assert abs(start.spread - 2.88) < 0.02
 assert 0.5 < (start.spread - of_control.spread) / (start.spread - of_hard.spread) < 0.7
 assert [round(0.6 * with_look[look]) for look in ("expected", "sample")] == [58, 56]
-CLAIMS
+assert round(percent(before[1])) == 22
+assert abs(percent(after[1]) - 92) < 3
+assert percent(after[1]) > percent(after[0]) - 3
+assert percent(before[0].any(1)) > 97
+assert learnt(before[1], after[1]) > 0.3 > 0.05 > learnt(before[1], colder[1])
+assert learnt(before[0], after[0]) < 0.02
+assert percent(colder[0]) > percent(after[0])
+assert abs(before[2] - 9.6) < 0.1
+assert after[2] < 4
+assert before[3] == 61
+assert abs(after[3] - 32) < 4

@@ -258,19 +258,26 @@ def tell(step: Answer, state: Any, darts: Tensor, *, stop: bool = True, carry: b
     return torch.stack(told, 1), log_p
 
 
-def _told(answer: Answer, table: Tensor, darts: Tensor) -> Any:
-    """What a learner samples of a policy of two words' memory, and the gradient at its logits."""
-    table.requires_grad_()
-    result = answer(lambda n, words: (table[words + 1] * (1 + n.unsqueeze(1)), n + 1), torch.zeros(len(darts)), darts)
+def _policy(K: int, seed: int) -> Answer:
+    """A step whose logits depend on the last word and on how many there were."""
+    table = numbers(K + 1, K, seed=seed).requires_grad_()
+    step: Any = lambda n, words: (table[words + 1] * (1 + n.unsqueeze(1)), n + 1)  # noqa: E731
+    step.table = table
+    return step
+
+
+def _told(answer: Answer, step: Any, state: Tensor, darts: Tensor) -> Any:
+    """What a learner samples, and the gradient at the logits of `_policy`."""
+    result = answer(step, state, darts)
     if not isinstance(result, (tuple, list)) or len(result) != 2 or not isinstance(result[1], Tensor):
         return result
-    slope = gradients(result[1].sum(), {"the policy's logits": table})
+    slope = gradients(result[1].sum(), {"the policy's logits": step.table})
     return {"the words": result[0], "log p of the captions": result[1].detach(), **slope}
 
 
 tell.says = "the words, their log-probability and its gradient, with captions that end early"
 tell.cases = lambda: [
-    (numbers(K + 1, K, seed=s), torch.rand(6, 5, generator=generator(s))) for s, K in ((1, 4), (4, 3))
+    (_policy(K, s), torch.zeros(6), torch.rand(6, 5, generator=generator(s))) for s, K in ((1, 4), (4, 3))
 ]
 tell.observe = _told
 tell.mistakes = {
