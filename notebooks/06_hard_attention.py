@@ -14,17 +14,9 @@
 # # 6. Hard attention: one place per word
 #
 # Soft attention blends all places. Hard attention throws a dart, reads the one place that it hits, and lives with the
-# consequences. Nobody can differentiate a dart. So how can such a model learn where to look, when its estimate of the
-# gradient is mostly noise? Part 1 takes a case so small that we can add up every path and hold each estimate against the
+# consequences. Nobody can differentiate a dart, so how can such a model learn where to look? Part 1 takes a case so small that we can add up every path and hold each estimate against the
 # truth. In part 2 you train hard attention with your own loss, beside a control. The same function tunes language models on
 # rewards today, and what such rewards teach is put on trial at the end.
-#
-# **You will be able to**
-#
-# - say what the bound $L_s$ costs, and when it is tight;
-# - estimate its gradient from samples, and lower the variance without a bias;
-# - train a decoder with the paper's rule, beside a control;
-# - say what all this has to do with RLOO, GRPO and RLHF.
 #
 # **Time**: 50 minutes to read, 89 more to write, 80 seconds to run on two CPU cores. **Memory**: 1.9 GB. **Needs**:
 # notebook 04 for the decoder; nothing to download.
@@ -36,7 +28,6 @@ import itertools
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -47,10 +38,9 @@ from satcourse.lessons.estimators import every_path, path_gradients, paths_of, r
 from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.text import END
-from satlib.evaluation import evaluate, overlay, plots
+from satlib.evaluation import evaluate, plots
 from satlib.evaluation import maps as ground
 from satlib.model import shipped
-from satlib.model.attention import entropy
 from satlib.model.captioner import Captioner
 
 use_page_style()
@@ -68,8 +58,7 @@ use_page_style()
 # > weights, and the context is the annotation vector of that place:
 # > $$p(s_{ti} = 1 \mid s_{j<t}, a) = \alpha_{ti}, \qquad \hat z_t = \sum_i s_{ti}\, a_i .$$
 #
-# Only the meaning of $\alpha_t$ changes, from shares of a blend to probabilities of a draw. To draw by hand, lay the weights end to end on
-# a line from 0 to 1 and throw a dart. (A dart exactly on an edge hits the place that begins there.)
+# Lay the weights end to end on a line from 0 to 1 and throw a dart. (A dart exactly on an edge hits the place that begins there.)
 
 
 # %% tags=["task:6.1"]
@@ -100,7 +89,7 @@ print(f"different contexts: {len(a[place].unique(dim=0))}; their mean: {a[place]
 print("soft attention's context:", (alpha @ a).numpy().round(2))
 
 # %% [markdown]
-# On average a hard look reads what soft attention reads, and no single look does: it reads one vector of five, unblurred.
+# On average a hard look reads what soft attention reads; no single look does.
 
 # %% [markdown]
 # ## A lower bound on the likelihood of a caption
@@ -113,7 +102,7 @@ print("soft attention's context:", (alpha @ a).numpy().round(2))
 # > **Paper, equation 10.**
 # > $$L_s = \sum_s p(s \mid a) \log p(y \mid s, a) \;\le\; \log \sum_s p(s \mid a)\, p(y \mid s, a) = \log p(y \mid a) .$$
 #
-# (The logarithm bends down, so a mean of logarithms lies below the logarithm of the mean. In an exam, say Jensen.)
+# (A mean of logarithms lies below the logarithm of the mean: Jensen.)
 
 
 # %% tags=["task:6.2"]
@@ -215,17 +204,15 @@ factor = gap(0, sight=0.01) / gap(0, sight=0.001)
 print(f"a tenth of the scale divides the gap by {factor:.0f}")
 
 # %% [markdown]
-# A tenth of the scale leaves a hundredth of the gap. So the gap is a price for spreading the probability over looks that
-# matter, and training on the bound can save it by sharpening the maps: a property of the bound, mind, and not of the
-# pictures.
+# A tenth of the scale leaves a hundredth of the gap. The gap is a price for spreading the probability over looks that matter, and
+# training on the bound can save it by sharpening the maps, whatever the pictures show.
 
 # %% [markdown]
 # ## Why the gradient cannot pass through the sample
 # <!-- index: claim: hard attention needs Monte Carlo gradients | with the sample held, log p(y given s, a) is a staircase in every weight of the attention: its derivative is zero | satlib.model.attention.HardAttention | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
 #
-# Draw a path, compute $\log p(y|s,a)$, call `backward()`: nothing reaches the attention. Here three darts are thrown at all
-# 64 paths laid end to end. Hold a dart still and turn one weight of the attention network: nothing changes until the border
-# between two paths passes the dart, and then everything jumps.
+# Draw a path, compute $\log p(y|s,a)$, call `backward()`: nothing reaches the attention. Throw three darts at all 64 paths laid end to
+# end, hold them still, and turn one weight of the attention network. Nothing changes until a border passes the dart; then it jumps.
 
 # %%
 other, *case = tiny()
@@ -247,7 +234,7 @@ axis.legend(fontsize=9)
 plt.show()
 
 # %% [markdown]
-# Each staircase is flat wherever it has a derivative. Their mean is smooth, so it is the mean that we must differentiate.
+# Each staircase is flat wherever it has a derivative. Their mean is smooth.
 
 # %% [markdown]
 # ## The score-function identity
@@ -282,8 +269,7 @@ for part in ("attention", "gates_state", "output"):
     )
 
 # %% [markdown]
-# The attention learns from the score-function term alone, the output layer (on which no later draw depends) from the likelihood term
-# alone, and the LSTM in between from both.
+# The attention learns from the score-function term alone, the output layer from the likelihood term alone, the LSTM from both.
 
 # %% [markdown]
 # ## Monte Carlo, or REINFORCE
@@ -291,17 +277,16 @@ for part in ("attention", "gates_state", "output"):
 # <!-- index: claim: hard attention is equivalent to REINFORCE | exactly so for the attention's weights; the others learn from the likelihood, too | satlib.model.objective.VariationalBound | tests/test_hard.py::TestEstimators::test_mean_is_the_exact_gradient_of_the_bound -->
 # <!-- index: claim: the reward is the log-likelihood of the sentence under the sampled path | log p(y given s, a) multiplies the score | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
 #
-# Eleven words on 196 places have $196^{11}$ paths, so the mean has to be estimated from samples.
+# Eleven words on 196 places have $196^{11}$ paths, so we sample.
 #
 # > **Paper, equation 12.** Draw $\tilde s^n_t$ from $\alpha_t$ for $n = 1, \dots, N$ and take
 # > $$\frac{\partial L_s}{\partial W} \approx \frac1N \sum_{n=1}^N \left[ \frac{\partial \log p(y|\tilde s^n,a)}{\partial W} + \log p(y|\tilde s^n,a)\, \frac{\partial \log p(\tilde s^n|a)}{\partial W} \right] .$$
 #
-# Reinforcement learning calls the second term REINFORCE. The policy is $\alpha_t$, an action is a place, an episode is a
-# caption, and the reward is $\log p(y|\tilde s,a)$, paid once, at the end. (It depends on $W$ itself, hence the first
-# term.)
+# Reinforcement learning calls the second term REINFORCE. The policy is $\alpha_t$, an action is a place, and the reward, paid at the
+# end, is $\log p(y|\tilde s,a)$. (It depends on $W$ itself, hence the first term.)
 #
-# A framework differentiates losses. Write one whose gradient is *minus* the second term, with the reward less a number $b$
-# in place of the reward (you will soon see why). No gradient may flow into the reward.
+# Write a loss whose gradient is *minus* the second term, with the reward less a number $b$ in place of the reward (you will soon see
+# why). No gradient may flow into the reward.
 
 
 # %% tags=["task:6.3"]
@@ -373,8 +358,7 @@ print("in the pictures:", ", ".join(f"{error:.0f} % (b = {b:.0f}, N = {N})" for 
 # 715 percent. The mean is right, every single estimate is hopeless, and four times the samples only halve the error.
 
 # %% [markdown]
-# One path gives one of 64 estimates, so the left clouds have few distinct points. The lower row uses the same recipe with one number
-# taken off the reward, $b = -29$.
+# (With $N = 1$ there are only 64 different points.) The lower row has one number taken off the reward, $b = -29$.
 
 # %% [markdown]
 # ## A baseline changes the variance, not the mean
@@ -434,15 +418,14 @@ fall = noise_without / noise_with
 print(f"the noise falls by a factor of {fall:.1f}")
 
 # %% [markdown]
-# The noise falls by a factor of 11, for one subtraction; without it, the same accuracy takes about 125 samples in place of one. But from 0
-# the moving average takes some forty minibatches to get there.
+# The noise falls by a factor of 11, for one subtraction. But from 0 the moving average takes some forty minibatches to get there.
 
 # %% [markdown]
 # ## Which reward teaches which look
 # <!-- index: claim: a look is to be rewarded for the words to come only | the products of earlier words' rewards with the look's score have mean zero | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_reward_to_come -->
 #
-# The paper rewards every look with the log-likelihood of the whole sentence, but the look for word 3 comes too late to help
-# word 1. The estimate is a sum of products, each word's log-probability times each look's score. **Three words times three
+# The paper rewards every look for the whole sentence. The estimate is a sum of products, each word's log-probability times each
+# look's score. **Three words times three
 # looks: how many of the nine have mean zero?**
 
 # %%
@@ -478,20 +461,19 @@ noise_to_come = ((p @ (samples - exact).square()).sum().sqrt() / exact.norm()).i
 print(f"noise with the sentence's reward {noise_with:.2f}, with the reward to come {noise_to_come:.2f}")
 
 # %% [markdown] tags=["answer"]
-# Three, above the diagonal, where the word was out before the look. They teach nothing and add noise: reward a look only
-# with what is *still to come*, and the mean stays while the noise falls from 0.64 to 0.57.
+# Three, above the diagonal, where the word was out before the look. Reward a look only with what is *still to come*, and the mean stays
+# while the noise falls from 0.64 to 0.57.
 
 # %% [markdown]
 # ## The other samples as a baseline
 # <!-- index: claim: other samples are a baseline | leave one out: the mean reward of a caption's N - 1 other samples | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_leave_one_out -->
 #
-# A real minibatch holds easy captions and hard ones. A single average finds the easy ones good and the hard ones bad, wherever the model
-# looked. What would know how hard *this* caption is? Other samples of it. Draw $N$ paths of each caption, and judge each by the others:
+# A single average finds easy captions good and hard ones bad, wherever the model looked. How hard is *this* caption? Draw $N$ paths of
+# it, and judge each by the others:
 #
 # $$b_n = \frac{1}{N - 1} \sum_{k \ne n} r_k .$$
 #
-# The sample itself stays out, for the sake of the proof. (Kool et al. called their paper of 2019 "Buy 4 REINFORCE samples,
-# get a baseline for free!" Language models know it as RLOO.)
+# The sample itself stays out, for the sake of the proof. (Kool et al., 2019; language models know it as RLOO.)
 
 
 # %% tags=["task:6.5"]
@@ -536,7 +518,7 @@ left_over = {
 print("left, in nats:", {name: round(value, 1) for name, value in left_over.items()})
 
 # %% [markdown]
-# About 4 nats and 2. Most of what the average leaves is the difference between easy captions and hard ones, which no look can help.
+# About 4 nats and 2: most of what the average leaves is the difference between easy captions and hard ones.
 
 # %% [markdown]
 # ### A little bias for less noise: the mix and the Gumbel-softmax
@@ -616,10 +598,7 @@ plt.show()
 # %% [markdown]
 # At 64 paths the Gumbel-softmax comes closest: an error of 0.12, against 0.20 with three other samples and 0.90 without a
 # baseline. While noise dominates, a little bias is a bargain. But more paths reduce only the noise, so from some 300 on the
-# other samples win, and at the right end even no baseline beats the Gumbel-softmax.
-#
-# (The authors' own `capgen.py` trains yet another variant: one coin per minibatch, the mean log-probability of a word as
-# reward, and score terms summed over the batch.)
+# other samples win.
 
 # %% [markdown]
 # ## Tighter bounds
@@ -730,11 +709,12 @@ def estimator(
 
 # %% [markdown]
 # ## Train it, and train the control
+# <!-- index: claim: hard maps are sharper than soft ones | entropy of both, trained on the same scenes, beside a control, and on photographs | satlib.evaluation.maps.sharpness | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
+# <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.overlay.lit | tests/test_plots.py -->
 # <!-- index: claim: hard attention is less stable to train than soft | the error of one sampled gradient, and both kinds trained further from the same weights | satcourse.lessons.further.train | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
 #
 # We train the decoder of the shipped `scenes-soft` for 200 more steps: once with hard attention and your loss, and once, as
-# the control, with soft attention and the ordinary likelihood. Both get the same captions in the same order, so that we can
-# tell what the bound has done from what any 200 steps would have done.
+# the control, with soft attention and the ordinary likelihood, on the same captions in the same order.
 
 # %%
 soft = Captioner.load(shipped.model("scenes-soft"), "cpu")
@@ -772,58 +752,16 @@ for name, each in trained.items():
 of_hard, of_control = trained["hard, your loss"], trained["soft, the control"]
 
 # %% [markdown]
-# Your loss gains more than a nat, from -11.5 to -10.1, and the control even loses 0.3, so the gain is the bound's work.
-# With the expected context, as soft attention reads, the control stays where it was and hard attention loses 0.2. The
-# entropy of the maps falls from 2.88 to 2.71 with hard attention, but to 2.78 with the control: more than half of the
-# sharpening would have come anyway. (One seed; two seeds and more objectives are in
-# [docs/results.md](../docs/results.md), trained further from an earlier model.)
-
-# %% [markdown]
-# ## Soft and hard on the same picture, word by word
-# <!-- index: claim: hard maps are sharper than soft ones | entropy of both, trained on the same scenes, beside a control, and on photographs | satlib.evaluation.maps.sharpness | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
-# <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.overlay.lit | tests/test_plots.py -->
-#
-# Soft attention above and hard attention below read the same caption, as in figure 3 of the paper. New is the frame: the
-# place that hard attention *reads* in training, drawn from its map.
-
-# %%
-picture = scenes.scene(data.split("test")[0].image_id)
-words = soft.vocabulary.decode(soft.vocabulary.encode(picture.captions[0]))
-ids = torch.tensor([soft.vocabulary.encode(picture.captions[0])])  # (1, C)
-torch.manual_seed(1)
-with torch.no_grad():
-    of_soft = soft.decoder(test.vectors[:1], ids).alphas[0]  # (C, L)
-    of_hard_ = hard.train()(test.vectors[:1], ids)  # in training mode, so that places are drawn
-hard.eval()
-shown = range(min(8, len(words)))
-figure, axes = plt.subplots(2, len(shown), figsize=(9.6, 2.7), layout="constrained")
-for row, (kind, alphas) in enumerate((("soft", of_soft), ("hard", of_hard_.alphas[0]))):
-    lit = overlay.lit(picture.photo(), alphas.unflatten(1, soft.encoder.grid), 112)
-    for t in shown:
-        axes[row, t].imshow(lit[t])
-        axes[row, t].set(xticks=[], yticks=[])
-        axes[row, t].spines[:].set_visible(False)
-        axes[0, t].set_title(words[t])
-    axes[row, 0].set_ylabel(kind)
-for t in shown:
-    y, x = divmod(of_hard_.places[0, t].item(), 14)
-    axes[1, t].add_patch(Rectangle((8 * x, 8 * y), 8, 8, fill=False, edgecolor="C5", linewidth=2))
-plt.show()
-sharper = (entropy(of_hard_.alphas[0]) < entropy(of_soft)).sum().item()
-print(f"the hard map is sharper for {sharper} of {len(words)} words")
-
-# %% [markdown]
-# After 200 steps the two maps are still near twins, but from one the decoder gets a blend of everything that is lit, and
-# from the other the one vector in the frame. At the words for an object the frame lies on it or at its edge. For "with" it
-# stands on bare ground above the star: it shows which vector was read, and that vector has seen its surroundings
-# ([notebook 02](02_features.ipynb)). For both "a"s the dart lands at the lower edge, far from both objects.
+# Your loss gains more than a nat, from -11.5 to -10.1, and the control gains nothing, so the gain is the bound's work. The entropy of
+# the maps falls from 2.88 to 2.71 with hard attention, and to 2.78 with the control: some of the sharpening comes with any training.
+# (How much of it depends on the seed. More seeds and objectives are in [docs/results.md](../docs/results.md).)
 
 # %% [markdown]
 # ## At test time: expected, most probable, or a sample
 # <!-- index: claim: at test time hard attention may look in three ways | expected context, most probable place, a sample; the official code takes the expected one | satlib.model.captioner.Captioner.looking | tests/test_hard.py::TestTraining::test_evaluated_by_each_look -->
 #
-# The paper does not say how a place is chosen when a caption is generated. The official code reads the expected context,
-# like soft attention. It could also read the most probable place, or go on throwing darts. **With the expected context 97
+# To generate, the official code reads the expected context, like soft attention. It could also read the most probable place, or go on
+# throwing darts. **With the expected context 97
 # percent of the captions of the shipped `scenes-hard` are right in everything. How many with darts?**
 
 # %%
@@ -856,41 +794,28 @@ reveal("percent right with darts", with_look["sample"])
 # %% [markdown]
 # ## And on photographs?
 #
-# In the paper hard attention wins: on Flickr8k its BLEU-4 is 21.3, soft attention's 19.5. Here is
-# [ours](../docs/results.md), one training per row. *In the box*: the share of the light in the boxes around what the words
-# name; *peak*: how often the brightest place lies there.
-#
-# | recipe | BLEU-4 | entropy of a map (even) | in the box | peak |
-# | --- | ---: | ---: | ---: | ---: |
-# | `flickr8k-lite0-soft` | 22.6 | 3.51 (3.89) | 39.8 % | 44.4 % |
-# | `flickr8k-lite0-hard` | 22.8 | 3.26 (3.89) | 44.7 % | 49.6 % |
-# | `flickr8k-paper-soft` | 20.0 | 5.01 (5.28) | 39.6 % | 54.2 % |
-# | `flickr8k-paper-hard` | 19.9 | 5.18 (5.28) | 31.0 % | 32.7 % |
-#
-# The first pair shares everything but the attention. Hard attention's captions are no better (the 95 % interval of the
-# difference in BLEU-4 goes from -0.7 to +1.0), but its maps are sharper and lie more often on what the words name. The
-# second pair follows the paper, VGG-19 included, and there hard attention's maps are nearly even: 31.0 % of the light in
-# boxes that hold 31.2 % of an even map. (It was stopped after 18 of 40 epochs.) It draws its places almost at random, and
-# still has a BLEU-4 of 19.9. A good caption is no proof that anybody looked.
+# In the paper hard attention wins: on Flickr8k its BLEU-4 is 21.3, soft attention's 19.5. In [our trainings](../docs/results.md) of
+# `flickr8k-lite0`, one for each kind of attention, the captions are equally good (22.8 and 22.6), but hard attention's maps are sharper
+# (entropy 3.26 against 3.51), and 45 percent of their light lies in the boxes around what the words name, against 40. With the paper's own
+# recipe, stopped after 18 of 40 epochs, hard attention's maps are nearly even, and BLEU-4 is 19.9 all the same, as with soft attention. A
+# good caption is no proof that anybody looked.
 
 # %% [markdown]
 # ## From REINFORCE to RLHF, on one page
 #
-# Put *words* in place of places, and a *reward from outside* in place of the likelihood: the model writes captions,
-# somebody says how good they are, and the words of good ones become more likely. Nothing in `score_loss` has to change.
+# Put *words* in place of places, and a *reward from outside* in place of the likelihood. Nothing in `score_loss` has to change.
 #
 # | this notebook | a language model in 2026 |
 # | --- | --- |
 # | a path of places $\tilde s$ | a completion: a path of tokens |
-# | the image, and the words so far | the prompt, and the tokens so far |
 # | $\alpha_t$ | the next-token distribution: the *policy* |
 # | reward $\log p(y \mid \tilde s, a)$ | a reward model of human preference (RLHF), or a checker of answers (RLVR) |
 # | moving average $b$, one number for all | a value network, a number for each state (PPO) |
 # | the other samples | RLOO (Ahmadian et al., 2024) |
 # | the mean of all samples, over their standard deviation | GRPO (Shao et al., 2024) |
-# | starting from soft attention's weights | starting from a pretrained model, with a penalty (KL) for straying from it |
+# | starting from soft attention's weights | starting from a pretrained model |
 #
-# (Captioning was early here: Rennie et al., 2017, rewarded sampled captions with CIDEr.) PPO and GRPO take several steps from the same
+# PPO and GRPO take several steps from the same
 # samples and clip how much a token's probability may change; at the first step nothing is clipped yet. GRPO as published has three more
 # parts: it divides each completion's loss by its length, it adds a KL penalty towards a reference model, and its advantage is
 #
@@ -1037,16 +962,14 @@ reveal("please the judge after, percent", percent(after[1]))
 # About nine in ten, nearly as many as are right at all.
 
 # %% [markdown]
-# In these 50 steps nobody showed it a single caption. It tried, was paid or was not, and moved; which is what hard attention did with
-# places, and what a language model does with proofs. The headline writes itself: *rewards taught it to be brief, and made it right
-# more often, too*.
+# In these 50 steps nobody showed it a single caption. It tried, and was paid or was not. The headline: *rewards taught it to be brief, and
+# made it right more often, too*.
 
 # %% [markdown]
 # ## On trial: what the rewards taught
 #
-# The share of good captions rises in two ways. A policy can learn what it could not do, or merely stop trying anything but what it did
-# best. Write the control: of each scene there are $N$ tries by the old policy and by the new one. Your number must be above 0 if the new
-# policy succeeds on scenes where the old one never did, and must not rise if it only repeats itself more.
+# A policy can learn what it could not do, or merely repeat what it did best; the mean rises both ways. Write the control, from $N$ tries
+# at each scene by the old policy and by the new: a number above 0 if it succeeds on more scenes, 0 if it only repeats itself more.
 
 
 # %% tags=["task:6.11"]
@@ -1066,7 +989,7 @@ def learnt(before: Tensor, after: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# And a second control, which nobody trained: the *old* policy at a temperature of a quarter, so that it, too, tries what it does best.
+# A second control, which nobody trained: the *old* policy at a temperature of a quarter.
 
 # %%
 colder = judged(soft.decoder, temperature=0.25)
@@ -1077,12 +1000,11 @@ for name, k in (("right", 0), ("right and brief", 1)):
         print(f"{name:15} {what:10} {gained[0]:+13.0f} {gained[1]:+24.0f}")
 
 # %% [markdown]
-# Brief: convicted of learning. Before, eight tries produced a right and brief caption for half of the scenes, now for nearly all of them,
-# and no temperature does that. Right: acquitted. The old policy at a lower temperature is right at least as often, without any reward, and
-# of eight tries at least one was right in 98 percent of the scenes before, so there was next to nothing to learn. With three seeds of the
-# training the share of right captions rose by 8 to 12 points, and with a lower temperature alone by 14 to 16. Nor was it free: the entropy of a caption falls from
-# 9.6 to about 3 nats, and its vocabulary from 61 words to about 32. Whether rewards teach language models to reason or only sharpen
-# what they can do is debated in just these terms.
+# Brief: learnt. Eight tries used to find a right and brief caption for some half of the scenes, now for nearly all, and a lower temperature
+# does not do that. Right: not learnt. The old policy was right at least once in nearly every scene, and a lower temperature alone makes it
+# right more often than the rewards did. (Over three seeds of the training, the rewards added 6 to 12 points, the temperature 14 to 16.)
+# And the bill: a caption's entropy falls from 9.6 to about 3 nats, the vocabulary from 61 words to about 32. Whether rewards teach
+# language models to reason, or only sharpen what they can do, is debated in these terms.
 
 # %% [markdown]
 # ## What to remember
@@ -1095,37 +1017,7 @@ for name, k in (("right", 0), ("right and brief", 1)):
 # - RLOO, GRPO and RLHF: the same loss, with words for places. Ask of a reward what it taught, and what it only sharpened.
 
 # %% [markdown] tags=["workbook"]
-# ## Now think: a control, a trade
-#
-# ### Update the baseline first
-#
-# ●●○ · 10 minutes · open
-#
-# Let the baseline include the path just drawn, $b' = 0.9\,b + 0.1\,R$. By how much does the expected score-function term shrink? Work it out
-# on paper, then add up the 64 paths. When would nobody ever notice?
-#
-# ### Samples or baselines?
-#
-# ●●● · 20 minutes · open
-#
-# A smaller variance can be bought with more samples or with a better baseline. On the eight captions, compute the noise of 2, 3 and 4
-# samples with `bounds.score_function`, with "leave-one-out" and without a baseline. How many samples without a baseline equal two with it?
-# Does the answer depend on the rewards, and what does each cost in passes of the decoder?
-#
-# ### A control of your own
-#
-# ●●● · 20 minutes · open
-#
-# Somebody says: "Hard attention's maps became sharper because sampled places are noisy, and any noise sharpens maps." Design the
-# experiment that could show them right or wrong, say beforehand which number would, and run it with `further.train`.
-#
-# <details><summary>What a good answer has</summary>
-#
-# A third training that has noise but not the bound's pressure, such as soft attention whose context is disturbed by noise of the same size,
-# or hard attention whose score-function term is switched off ($\lambda_r = 0$). The same start, captions and steps. The entropy of the
-# maps of all of them, over two seeds at least, and a threshold named before the run.
-#
-# </details>
+# ## Now think
 #
 # ### Reward something silly
 #
@@ -1166,11 +1058,10 @@ assert [round(value, 2) for value in (gaps[1], *biases.values())] == [0.72, 0.33
 assert abs(start.sampled + 11.49) < 0.05
 assert of_hard.sampled > start.sampled + 1
 assert abs(of_hard.sampled + 10.14) < 0.1
-assert -0.35 < of_control.sampled - start.sampled < -0.2
-assert abs(of_control.expected - start.expected) < 0.05
-assert -0.25 < of_hard.expected - start.expected < -0.1
+assert of_control.sampled < start.sampled
 assert abs(start.spread - 2.88) < 0.02
-assert 0.5 < (start.spread - of_control.spread) / (start.spread - of_hard.spread) < 0.7
+assert abs(of_hard.spread - 2.71) < 0.02
+assert abs(of_control.spread - 2.78) < 0.02
 assert [round(0.6 * with_look[look]) for look in ("expected", "sample")] == [58, 56]
 assert round(percent(before[1])) == 22
 assert abs(percent(after[1]) - 92) < 3
