@@ -200,11 +200,42 @@ RIGHT["6.2"] += [lambda path, caption: Paths(path.long()[:, None], path[:, None]
 RIGHT["6.3"] += [lambda log_p, reward, b: (log_p * (b - reward.detach())).sum() / len(reward)]
 RIGHT["6.4"] += [lambda b, log_p: (log_p.detach() - b, 0.9 * b + 0.1 * log_p.detach().mean())]
 RIGHT["6.5"] += [lambda r: r.double() @ (1 - torch.eye(r.shape[1]).double()) / (r.shape[1] - 1)]
-RIGHT["6.7"] += [lambda r: (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-6)]
-RIGHT["6.8"] += [lambda log_p, reward, b: -reward.mean() - ((reward.detach() - b) * log_p).mean()]
+RIGHT["6.9"] += [lambda r: (r - r.mean(1, keepdim=True)) / (r.std(1, keepdim=True) + 1e-6)]
+RIGHT["6.11"] += [lambda b, a: a.float().amax(1).mean() - b.float().amax(1).mean()]
 
 
 @right("6.6")
+def by_a_sum_that_is_zero(energies, noise, temperature):
+    soft = ((energies + noise) / temperature).softmax(1)
+    hard = (soft == soft.amax(1, keepdim=True)).float()
+    return soft - (soft - hard).detach()
+
+
+@right("6.7")
+def one_path_at_a_time(log_w):
+    K, columns = log_w.shape[1], []
+    for k in range(K):
+        others = torch.cat([log_w[:, :k], log_w[:, k + 1 :]], 1)
+        without = torch.cat([others, others.mean(1, keepdim=True)], 1)
+        columns.append(log_w.exp().mean(1).log() - without.exp().mean(1).log())
+    return torch.stack(columns, 1)
+
+
+@right("6.10")
+def all_words_first(step, state, darts):
+    """To the last dart, whether a caption has ended or not; what follows its end is masked afterwards."""
+    words, told, logs = torch.full((len(darts),), -1), [], []
+    for dart in darts.T:
+        logits, state = step(state, words)
+        words = draw_by_walking(logits.softmax(1).detach(), dart)
+        told.append(words)
+        logs.append(-functional.cross_entropy(logits, words, reduction="none"))
+    told, logs = torch.stack(told, 1), torch.stack(logs, 1)
+    over = (told == 0).cumsum(1) - (told == 0).long() > 0
+    return told.masked_fill(over, 0), logs.masked_fill(over, 0.0).sum(1)
+
+
+@right("6.8")
 def satlibs_loss(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
     """From logits that are log-probabilities of two words: that of the caption, and the rest."""
     logits = torch.stack([log_p_word, torch.log1p(-log_p_word.exp())], 2)

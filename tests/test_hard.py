@@ -114,7 +114,7 @@ def estimated(config, gumbel=False, draws=120, rows=64):
     torch.manual_seed(0)
     bound = VariationalBound(config, decoder.config.hidden, longest=estimators.WORDS).double()
     if gumbel:
-        decoder.attention = estimators.GumbelAttention(decoder.attention.energy, 1.0)
+        decoder.attention = estimators.GumbelAttention(decoder.attention.energy)
     images = rows // config.samples
     a, captions = (each.expand(rows, *each.shape[1:]) for each in (a, captions))
 
@@ -240,7 +240,7 @@ class TestLooking:
 
     def test_gumbel_gradient_is_that_of_the_relaxed_sample(self):
         made, a, h = self.hard()
-        made = estimators.GumbelAttention(made.energy, 0.5)
+        made = estimators.GumbelAttention(made.energy, lambda e, g, _: estimators.gumbel_softmax(e, g, 0.5))
         torch.manual_seed(1)
         (straight,) = torch.autograd.grad(made(a, made.keys(a), h).z.square().sum(), made.energy.state.weight)
         torch.manual_seed(1)

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import Answer, distribution, exercise, gradients, numbers
+from satcourse.exercises.task import Answer, distribution, exercise, generator, gradients, numbers
+from satcourse.lessons import bounds, estimators
 from satlib.beyond.rewards import advantages
+from satlib.data.text import END
 from satlib.model import objective
 from satlib.model.attention import entropy
 
@@ -46,15 +48,22 @@ def bound(log_p_path: Tensor, log_p_caption: Tensor) -> Tensor:
     return (log_p_path.exp() * log_p_caption).sum()
 
 
-bound.says = "the bound of 8 and of 25 paths, as satlib sums it"
+bound.says = "the bound of 8 and of 25 paths, as satlib sums it, and its gradients"
 bound.cases = lambda: [
     (distribution(8).log(), -numbers(8, seed=1).abs() * 3),
     (distribution(25, seed=2, sharp=2.0).log(), -numbers(25, seed=3).abs() * 5),
 ]
+bound.observe = lambda answer, *x: _slopes(answer(*(each.requires_grad_() for each in x)), *x)
 bound.mistakes = {
     "this is log p(y|a), which the bound lies below": lambda path, caption: torch.logsumexp(path + caption, 0),
     "the paths count alike: weigh each by its probability": lambda path, caption: caption.mean(),
 }
+
+
+def _slopes(value: Any, log_p_path: Tensor, log_p_caption: Tensor) -> Any:
+    """A bound and its gradients."""
+    result = gradients(value, {"log p(s|a)": log_p_path, "log p(y|s,a)": log_p_caption})
+    return result if result is value else {"the bound": value.detach(), **result}
 
 
 def _at_both(answer: Answer, log_p: Tensor, reward: Tensor, baseline: float) -> Any:
@@ -63,7 +72,7 @@ def _at_both(answer: Answer, log_p: Tensor, reward: Tensor, baseline: float) -> 
     return gradients(loss, {"log p(s|a)": log_p, "the reward, log p(y|s,a)": reward})
 
 
-@exercise("6.3", "The score-function gradient", difficulty=3, minutes=15, equation="equations 11 and 12")
+@exercise("6.3", "The score-function gradient", difficulty=3, minutes=12, equation="equations 11 and 12")
 def score_loss(log_p_place: Tensor, reward: Tensor, baseline: float) -> Tensor:
     """A loss whose gradient is minus the score-function estimate."""
     return -((reward - baseline).detach() * log_p_place).mean()
@@ -120,6 +129,46 @@ leave_one_out.mistakes = {
 }
 
 
+def _weighed(answer: Answer, energies: Tensor, *rest: Any) -> Any:
+    """The weights, and how a context that is read with them moves with the energies."""
+    weights = answer(energies.requires_grad_(), *rest)
+    if not isinstance(weights, Tensor) or weights.shape != energies.shape:
+        return weights
+    context = (weights * numbers(*weights.shape, seed=9)).sum()
+    return {"the weights": weights.detach(), **gradients(context, {"the energies": energies})}
+
+
+gumbel_softmax = exercise("6.6", "A dart with a gradient", difficulty=3, minutes=8, equation="Jang et al. (2017)")(
+    estimators.gumbel_softmax
+)
+gumbel_softmax.says = "one place forward, the softmax's gradient backward, at two temperatures"
+gumbel_softmax.cases = lambda: [
+    (numbers(B, L), numbers(B, L, seed=1), 1.0),
+    (numbers(2, 4, seed=2), numbers(2, 4, seed=3), 0.5),
+]
+gumbel_softmax.observe = _weighed
+gumbel_softmax.mistakes = {
+    "soft on the way forward, too: one place is read": lambda e, g, T: torch.softmax((e + g) / T, 1),
+    "without the noise this is always the likeliest place": lambda e, g, T: gumbel_softmax(e, 0 * g, T),
+    "divide by the temperature": lambda e, g, T: gumbel_softmax(e, g, 1 / T),
+}
+
+vimco_signal = exercise("6.7", "What each path adds", difficulty=3, minutes=8, equation="Mnih and Rezende (2016)")(
+    bounds.vimco_signal
+)
+vimco_signal.says = "groups of 2, 3 and 4 paths"
+vimco_signal.cases = lambda: [(numbers(B, 4, scale=2.0),), (numbers(2, 3, seed=1),), (numbers(2, 2, seed=2),)]
+vimco_signal.mistakes = {
+    "the others' *geometric* mean: average logarithms": lambda w: (
+        w.logsumexp(1, True) - (leave_one_out(w.exp()) * w.shape[1]).log()
+    ),
+    "w_k is left out: put the others' mean in its place": lambda w: (
+        w.logsumexp(1, True) - (leave_one_out(w.exp()) * (w.shape[1] - 1)).log()
+    ),
+    "nothing is subtracted: this is L itself": lambda w: (w.exp().mean(1, True).log()).expand_as(w),
+}
+
+
 def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> Any:
     """The loss and its gradients, at the energies: an answer may normalise alpha again, which changes nothing there."""
     energies = alphas.log().requires_grad_()
@@ -128,7 +177,7 @@ def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> 
     return result if result is loss else {"the loss": torch.as_tensor(loss).detach(), **result}
 
 
-@exercise("6.6", "The whole estimator", difficulty=3, minutes=20, equation="section 4.1, the final learning rule")
+@exercise("6.8", "The whole estimator", difficulty=3, minutes=18, equation="section 4.1, the final learning rule")
 def estimator(
     log_p_word: Tensor,
     alphas: Tensor,
@@ -138,13 +187,15 @@ def estimator(
     lambda_e: float,
     *,
     detach: bool = True,
+    to_come: bool = False,
+    likelihood: float = 1.0,
 ) -> Tensor:
-    """A loss whose gradient is minus the paper's estimate, or minus one whose reward is not detached."""
+    """A loss whose gradient is minus the paper's estimate, or minus one with a slip."""
     log_p = log_p_word.sum(1)
-    advantage = log_p.unsqueeze(1) - baseline
+    advantage = (log_p_word.flip(1).cumsum(1).flip(1) if to_come else log_p.unsqueeze(1)) - baseline
     chosen = alphas.gather(2, places.unsqueeze(2)).squeeze(2)
     score = ((advantage.detach() if detach else advantage) * chosen.log()).sum(1)
-    return -(log_p + lambda_r * score + lambda_e * entropy(alphas).sum(1)).mean()
+    return -(likelihood * log_p + lambda_r * score + lambda_e * entropy(alphas).sum(1)).mean()
 
 
 estimator.says = "the loss and both of its gradients, against satlib's VariationalBound"
@@ -157,10 +208,19 @@ estimator.given = lambda *x: f"baseline = {x[3]:g}, lambda_r = {x[4]:g}, lambda_
 estimator.mistakes = {
     "reward not detached: log p(y|s,a) teaches through the likelihood term alone": partial(estimator, detach=False),
     "the entropy term has the wrong sign": lambda p, a, s, b, r, e: estimator(p, a, s, b, r, -e),
+    "entropies are summed over the words": lambda p, a, s, b, r, e: estimator(p, a, s, b, r, e / p.shape[1]),
+    "the baseline is added: subtract it": lambda p, a, s, b, r, e: estimator(p, a, s, -b, r, e),
+    "the likelihood term is missing: the words would learn nothing": partial(estimator, likelihood=0.0),
+    "log p(y|s,a) is the words' sum, not their mean": lambda p, *x: estimator(p / p.shape[1], *x),
+    "summed over the batch: take the mean": lambda p, *x: len(p) * estimator(p, *x),
+    "the wrong sign: this would be maximised": lambda *x: -estimator(*x),
+    "rewarded for the words to come: no bias and less noise, but the paper rewards the whole caption": partial(
+        estimator, to_come=True
+    ),
 }
 
 
-@exercise("6.7", "GRPO's advantage", difficulty=2, minutes=6, equation="Shao et al. (2024), section 4.1")
+@exercise("6.9", "GRPO's advantage", difficulty=2, minutes=4, equation="Shao et al. (2024), section 4.1")
 def group_advantage(rewards: Tensor) -> Tensor:
     """GRPO's advantages: (B, N) -> (B, N)."""
     return advantages(rewards, "group")
@@ -174,23 +234,74 @@ group_advantage.cases = lambda: [
 group_advantage.tolerance = 1e-3
 group_advantage.mistakes = {
     "not divided by the group's standard deviation": lambda r: r - r.mean(1, keepdim=True),
+    "torch's std divides by N - 1, this one by N": lambda r: (
+        (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True, correction=0).clamp(min=1e-6)
+    ),
     "equal rewards give NaN: their deviation is 0": lambda r: (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True),
 }
 
 
-@exercise("6.8", "A reward that learns", difficulty=3, minutes=5, equation="equation 12", kind="bug")
-def reinforce_loss(log_p: Tensor, log_likelihood: Tensor, baseline: float, *, detach: bool = True) -> Tensor:
-    """A loss whose gradient is minus equation 12 with a baseline: log p of the sampled path (N,), log p(y|s,a) (N,) -> ()."""
-    advantage = log_likelihood - baseline
-    return -(log_likelihood + (advantage.detach() if detach else advantage) * log_p).mean()
+@exercise("6.10", "A rollout", difficulty=3, minutes=9)
+def tell(step: Answer, state: Any, darts: Tensor, *, stop: bool = True, carry: bool = True) -> tuple[Tensor, Tensor]:
+    """Sample captions: step(state, words) -> logits (B, K), state; darts (B, C) -> words (B, C), log p of the captions (B,)."""
+    words, ended, told = -torch.ones(len(darts)).long(), torch.zeros(len(darts)).bool(), []
+    log_p: Any = 0.0
+    for column in darts.T:
+        logits, after = step(state, words)
+        state = after if carry else state
+        log_p_next = logits.log_softmax(1)
+        words = draw(log_p_next.exp(), column)
+        log_p = log_p + log_p_next.gather(1, words.unsqueeze(1)).squeeze(1) * (~ended if stop else 1)
+        words = words.masked_fill(ended, END) if stop else words
+        ended = ended | (words == END)
+        told.append(words)
+    return torch.stack(told, 1), log_p
 
 
-reinforce_loss.start = partial(reinforce_loss, detach=False)
-reinforce_loss.says = "the gradients at both log-probabilities, with a baseline and without"
-reinforce_loss.cases = lambda: [
-    (distribution(4, seed=1).log(), -5 - numbers(4, seed=2).abs(), baseline) for baseline in (-5.5, 0.0)
+def _policy(K: int, seed: int) -> Answer:
+    """A step whose logits depend on the last word and on how many there were."""
+    table = numbers(K + 1, K, seed=seed).requires_grad_()
+    step: Any = lambda n, words: (table[words + 1] * (1 + n.unsqueeze(1)), n + 1)  # noqa: E731
+    step.table = table
+    return step
+
+
+def _told(answer: Answer, step: Any, state: Tensor, darts: Tensor) -> Any:
+    """What a learner samples, and the gradient at the logits of `_policy`."""
+    result = answer(step, state, darts)
+    if not isinstance(result, (tuple, list)) or len(result) != 2 or not isinstance(result[1], Tensor):
+        return result
+    slope = gradients(result[1].sum(), {"the policy's logits": step.table})
+    return {"the words": result[0], "log p of the captions": result[1].detach(), **slope}
+
+
+tell.says = "the words, their log-probability and its gradient, with captions that end early"
+tell.cases = lambda: [
+    (_policy(K, s), torch.zeros(6), torch.rand(6, 5, generator=generator(s))) for s, K in ((1, 4), (4, 3))
 ]
-reinforce_loss.observe = _at_both
-reinforce_loss.mistakes = {
-    "now the likelihood itself learns nothing": lambda log_p, reward, b: reinforce_loss(log_p, reward.detach(), b),
+tell.observe = _told
+tell.mistakes = {
+    "after a caption's end its words are END and log p counts 0": partial(tell, stop=False),
+    "the state is not handed on: each step needs the one before's": partial(tell, carry=False),
+}
+
+
+@exercise("6.11", "On trial: what the rewards taught", difficulty=2, minutes=4)
+def learnt(before: Tensor, after: Tensor) -> Tensor:
+    """By how much the share of scenes grows in which at least one try succeeds: (B, N), (B, N) -> ()."""
+    return after.any(1).float().mean() - before.any(1).float().mean()
+
+
+learnt.says = "a policy that only repeats what it could do, and one that can do more"
+learnt.cases = lambda: [
+    (torch.eye(4).bool(), torch.ones(4, 4).bool()),
+    (torch.tensor([[0, 0, 0], [0, 1, 0]]).bool(), torch.tensor([[0, 1, 0], [1, 0, 0]]).bool()),
+    (torch.tensor([[0, 1], [1, 0], [0, 0]]).bool(), torch.tensor([[1, 1], [0, 0], [0, 0]]).bool()),
+]
+learnt.mistakes = {
+    "the artefact lives: the mean rises if a policy only repeats its best tries": lambda b, a: (
+        a.float().mean() - b.float().mean()
+    ),
+    "no comparison: subtract what the old policy could do": lambda b, a: a.any(1).float().mean(),
+    "every try must succeed here: one is enough": lambda b, a: a.all(1).float().mean() - b.all(1).float().mean(),
 }

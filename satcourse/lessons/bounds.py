@@ -1,23 +1,20 @@
 """Lower bounds on log p(y|a) and estimates of their gradients, summed over every outcome of a case as small as `estimators.tiny`.
 
-A caption's P paths s are drawn from a proposal q(s) and weighed by w(s) = p(y, s|a) / q(s). The K-sample bound is
-L_K = E[log 1/K sum_k w(s_k)] <= log p(y|a), over K independent paths (IWAE: Burda et al., 2016, arXiv:1509.00519). Three proposals:
-
-- the attention itself, q = p(s|a): then w = p(y|s,a), and L_1 is the paper's L_s (equation 10);
-- the posterior p(s|y,a): w is p(y|a) for every path, and every L_K is log p(y|a) itself;
-- a learned posterior (`posterior.Posterior`).
+A caption's P paths s are drawn from the attention, q(s) = p(s|a), and weighed by w(s) = p(y|s,a). The K-sample bound is
+L_K = E[log 1/K sum_k w(s_k)] <= log p(y|a), over K independent paths (IWAE: Burda et al., 2016, arXiv:1509.00519); L_1 is L_s.
 
 An estimator is a list of all that it can give, with the probability of each (`Estimates`): its mean and variance are sums.
 """
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from satcourse.lessons.estimators import GumbelAttention, PathGradients, Paths, jacobian
+from satcourse.lessons.estimators import GumbelAttention, PathGradients, Paths, Weigh, gumbel_softmax, jacobian
 from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
 from satlib.model.objective import leave_one_out, word_losses
@@ -54,17 +51,6 @@ def from_attention(paths: Paths, gradients: PathGradients) -> Drawn:
     return Drawn(paths.log_p_path, paths.log_p_caption, gradients.score.sum(1), gradients.likelihood)
 
 
-def from_proposal(paths: Paths, gradients: PathGradients, log_q: Tensor) -> Drawn:
-    """Paths drawn from a q (P,) that does not depend on the decoder's weights."""
-    d_log_p = gradients.likelihood + gradients.score.sum(1)
-    return Drawn(log_q, paths.log_p_path + paths.log_p_caption - log_q, torch.zeros_like(d_log_p), d_log_p)
-
-
-def posterior(paths: Paths) -> Tensor:
-    """Log p(s|y,a) by Bayes' rule: (P,)."""
-    return paths.log_p_path + paths.log_p_caption - paths.log_likelihood
-
-
 def independent(log_q: Tensor, K: int) -> tuple[Tensor, Tensor]:
     """All outcomes of K independent draws, regardless of order: paths (S, K) and probabilities (S,)."""
     drawn = list(itertools.combinations_with_replacement(range(len(log_q)), K))
@@ -88,17 +74,19 @@ def score_function(drawn: Drawn, K: int, baseline: float | Literal["leave-one-ou
     return Estimates(probability, gradient.mean(1))
 
 
-def vimco(drawn: Drawn, K: int) -> Estimates:
-    """L_K by K paths, sum_k [w_k / sum_j w_j d log w_k + (L - b_k) d log q_k] with L = log 1/K sum_j w_j.
+def vimco_signal(log_w: Tensor) -> Tensor:
+    """L - b_k: L = log 1/K sum_j w_j, and b_k has the geometric mean of the others for w_k. (S, K) -> (S, K)."""
+    replaced = log_w.unsqueeze(1).repeat(1, log_w.shape[1], 1)  # (S, K, K): row k without w_k
+    replaced.diagonal(dim1=1, dim2=2).copy_(leave_one_out(log_w))
+    return torch.logsumexp(log_w, 1, keepdim=True) - torch.logsumexp(replaced, 2)
 
-    b_k is L with w_k replaced by the geometric mean of the others (Mnih and Rezende, 2016, arXiv:1602.06725).
-    """
+
+def vimco(drawn: Drawn, K: int, signal: Callable[[Tensor], Tensor] = vimco_signal) -> Estimates:
+    """L_K by K paths, sum_k [w_k / sum_j w_j d log w_k + (L - b_k) d log q_k] (Mnih and Rezende, 2016, arXiv:1602.06725)."""
     rows, probability = independent(drawn.log_q.detach(), K)
     log_w = drawn.log_w.detach()[rows]  # (S, K)
-    replaced = log_w.unsqueeze(1).repeat(1, K, 1)  # (S, K, K): row k without w_k
-    replaced.diagonal(dim1=1, dim2=2).copy_(leave_one_out(log_w))
-    signal = torch.logsumexp(log_w, 1, keepdim=True) - torch.logsumexp(replaced, 2)
-    gradient = torch.softmax(log_w, 1).unsqueeze(2) * drawn.d_log_w[rows] + signal.unsqueeze(2) * drawn.d_log_q[rows]
+    likelihood = torch.softmax(log_w, 1).unsqueeze(2) * drawn.d_log_w[rows]
+    gradient = likelihood + signal(log_w).unsqueeze(2) * drawn.d_log_q[rows]
     return Estimates(probability, gradient.sum(1))
 
 
@@ -113,11 +101,11 @@ def mixed(hard: Estimates, soft: Tensor) -> Estimates:
     return Estimates(probability, torch.cat([soft.unsqueeze(0), hard.gradient]))
 
 
-def gumbel(decoder: Decoder, a: Tensor, caption: Tensor, temperature: float, draws: int) -> Estimates:
+def gumbel(decoder: Decoder, a: Tensor, caption: Tensor, draws: int, weigh: Weigh = gumbel_softmax) -> Estimates:
     """The straight-through Gumbel-softmax, the only one that is drawn: its noise is continuous. `draws` in hundreds."""
     attention, weights, gradients = decoder.attention, list(decoder.parameters()), []
     assert isinstance(attention, HardAttention)
-    decoder.attention = GumbelAttention(attention.energy, temperature)
+    decoder.attention = GumbelAttention(attention.energy, weigh)
     captions = caption.expand(100, -1)
     for _ in range(draws // 100):  # all at once, each draw would be differentiated by the gradient of every other
         log_p = -word_losses(decoder(a.expand(100, -1, -1), captions).logits, captions).sum(1)

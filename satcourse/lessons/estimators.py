@@ -5,7 +5,7 @@ and its gradient exactly.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -112,20 +112,27 @@ def jacobian(values: Tensor, weights: Sequence[Tensor]) -> Tensor:
     return torch.cat([values.new_zeros(R, w.numel()) if g is None else g.flatten(1) for g, w in pairs], 1)
 
 
-class GumbelAttention(HardAttention):
-    """A straight-through Gumbel-softmax (Jang et al., 2017): one place forward, a softmax of some temperature backward."""
+Weigh = Callable[[Tensor, Tensor, float], Tensor]
 
-    def __init__(self, energy: AdditiveEnergy, temperature: float) -> None:
+
+def gumbel_softmax(energies: Tensor, noise: Tensor, temperature: float) -> Tensor:
+    """One place forward, a softmax of some temperature backward (Jang et al., 2017): energies, Gumbel noise (B, L) -> (B, L)."""
+    noisy = energies + noise  # whose argmax is a sample of Multinoulli(alpha)
+    relaxed = torch.softmax(noisy / temperature, dim=1)
+    one_hot = nn.functional.one_hot(noisy.argmax(1), relaxed.shape[1]).to(relaxed.dtype)
+    return one_hot + relaxed - relaxed.detach()
+
+
+class GumbelAttention(HardAttention):
+    """Hard attention with a gradient through the draw, by `gumbel_softmax` or a learner's function."""
+
+    def __init__(self, energy: AdditiveEnergy, weigh: Weigh = gumbel_softmax) -> None:
         super().__init__(energy)
-        self.temperature = temperature
+        self.weigh = weigh
 
     def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
         """As `HardAttention.forward` in training mode; `expected` has no effect."""
         energies = self.energy(keys, h)
-        # The argmax of energies with Gumbel noise is a sample of Multinoulli(alpha).
-        noisy = energies - torch.empty_like(energies).exponential_().log()
-        relaxed = torch.softmax(noisy / self.temperature, dim=1)
-        place = noisy.argmax(1)
-        one_hot = nn.functional.one_hot(place, relaxed.shape[1]).to(relaxed.dtype)
-        weights = one_hot + relaxed - relaxed.detach()
-        return AttentionOutput(torch.bmm(weights.unsqueeze(1), a).squeeze(1), torch.softmax(energies, dim=1), place)
+        weights = self.weigh(energies, -torch.empty_like(energies).exponential_().log(), 1.0)
+        z = torch.bmm(weights.unsqueeze(1), a).squeeze(1)
+        return AttentionOutput(z, torch.softmax(energies, dim=1), weights.argmax(1))
