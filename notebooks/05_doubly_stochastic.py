@@ -13,12 +13,10 @@
 # %% [markdown]
 # # 5. Doubly stochastic attention, and what soft attention approximates
 #
-# The paper makes two brief remarks about soft attention. The first adds a penalty: by the end of a caption, every place
-# should have had its share of the light. The second says why soft attention, which reads a *mean* of places, comes close to
-# a mean of *predictions* over randomly chosen places. You will build both and test both.
-#
-# One question stays open until the middle of the page. The authors multiply the penalty by $\lambda = 1$, and report better
-# captions. We multiply ours by $\lambda = 1$, and no caption gets likelier. How come?
+# The paper makes two brief remarks about soft attention. One adds a penalty: by the end of a caption, every place
+# should have had its share of the light. The other says why soft attention, which reads a *mean* of places, comes close to
+# a mean of *predictions* over randomly chosen places. You will build and test both. The authors multiply the penalty by
+# $\lambda = 1$, and report better captions. With ours, no caption gets likelier. How come?
 #
 # **You will be able to**
 #
@@ -26,7 +24,7 @@
 # - translate a $\lambda$ from one program to another, and say what it does;
 # - derive the NWGM of section 4.2, and measure how far soft attention is from what it approximates.
 #
-# **Time**: 38 minutes to read, 37 more to write, 70 seconds to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: notebook 04;
+# **Time**: 36 minutes to read, 40 more to write, 70 seconds to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: notebook 04;
 # nothing to download.
 
 # %%
@@ -38,7 +36,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from satcourse.exercises import reveal
+from satcourse.exercises import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.lessons import estimators
 from satcourse.lessons.marginal import every_place
@@ -71,9 +69,10 @@ use_page_style()
 # of an even share?**
 
 # %%
-guess_neglected = ...  # a number in place of the dots, before you run the next cell
+guess_neglected = ...  # a range that you are 80 % sure of, (low, high), or skip
 
 # %%
+seal(guess_neglected)
 trained = Captioner.load(shipped.model("scenes-soft"))
 photo = scenes.scene("test-000011").photo()
 reading = read(trained, annotate(trained, photo))
@@ -106,13 +105,14 @@ side.imshow(overlay.lit(photo, coverage[None].unflatten(1, reading.alphas.shape[
 side.set_title("coverage, as light", fontsize=10)
 side.set_axis_off()
 plt.show()
-reveal(f"of {L} places", guess_neglected, neglected.sum().item())
+reveal("places of 196 with less than half of an even share", neglected.sum().item())
 print(f"the place with the most has {coverage.max() / (C / L):.0f} times its even share")
 
+# %% [markdown] tags=["answer"]
+# 146 places, three quarters of the picture, and the most popular one gets 21 times an even share.
+
 # %% [markdown]
-# 146 places, three quarters of the picture, get less than half of their share, and the most popular one gets 21 times an even
-# share. The light is on the two objects, or just beside them, and since the caption mentions nothing else, you may find
-# this sensible.
+# The light is on the two objects, or just beside them. The caption mentions nothing else, so you may find this sensible.
 
 # %% [markdown]
 # ## The penalty
@@ -125,9 +125,8 @@ print(f"the place with the most has {coverage.max() / (C / L):.0f} times its eve
 # > $$L_d = -\log p(y|a) + \lambda \sum_{i=1}^L \Big(1 - \sum_{t=1}^C \alpha_{ti}\Big)^2. \tag{14}$$
 # > The authors saw better scores with it, and richer captions.
 #
-# A table whose rows *and* columns sum to one is called doubly stochastic, hence the name. But think before you program: a
-# caption of $C$ words has $C$ units of attention to give away, and each of the $L$ places wants 1. What is the least that
-# the penalty can be?
+# A table whose rows *and* columns sum to one is called doubly stochastic. But a caption of $C$ words has $C$ units of attention to give
+# away, and each of the $L$ places wants 1. What is the least that the penalty can be?
 
 
 # %% tags=["task:5.1"]
@@ -168,16 +167,15 @@ print(f"the caption above: {penalty(table[None])[0]:.1f}; it cannot go below {le
 # %% [markdown]
 # ## What it asks for
 #
-# Our neglectful caption pays 175, and a perfect one would pay 169: most of the bill is a fixed charge. To see why, put
+# Our neglectful caption pays 175, a perfect one would pay 169: most of the bill is fixed. To see why, put
 # $\tau$ in place of 1 and expand the square. Whatever the decoder does, $\sum_i m_i = C$:
 #
 # $$\sum_i (\tau - m_i)^2 = L\tau^2 - 2\tau C + \sum_i m_i^2 = \underbrace{L \big(\tau - \tfrac{C}{L}\big)^2}_{\text{a constant}} + \sum_i \big(m_i - \tfrac{C}{L}\big)^2 .$$
 #
 # Three things follow.
 #
-# 1. **It asks for even coverage, not for ones.** The decoder can only change the second part, the distance from the even share.
-# 2. **$\tau$ does nothing.** It appears only in the constant, so $\tau = 1$, $\tau = L/D$ and $\tau = 0$ train the same
-#    model.
+# 1. **It asks for even coverage, not for ones.** The decoder can only change the second part.
+# 2. **$\tau$ does nothing.** It appears only in the constant.
 # 3. **There are two ways to please it.** $\sum_i m_i^2 = \sum_t \lVert \alpha_t \rVert^2 + \sum_{t \ne u} \alpha_t \cdot \alpha_u$: the
 #    first sum is small if each map is broad, the second if different words look at different places.
 
@@ -193,9 +191,9 @@ for tau in (0, L / D):  # 2
     assert_close(to_tau, to_one)
 
 # %% [markdown]
-# *You may know this as load balancing.* Left alone, a mixture of experts sends nearly all tokens to the same few experts,
-# so Shazeer et al. (2017) add the squared coefficient of variation of the experts' totals to the loss. Read "place" for
-# "expert" and "word" for "token", and it is this penalty, up to constants:
+# Mixtures of experts call this load balancing: left alone, nearly all tokens go to the same few experts,
+# so Shazeer et al. (2017) add the squared coefficient of variation of the experts' totals to the loss. With places for
+# experts and words for tokens it is this penalty, up to constants:
 
 # %%
 assert_close(unevenness, C**2 / L * (m.std(correction=0) / m.mean()) ** 2)
@@ -205,10 +203,7 @@ assert_close(unevenness, C**2 / L * (m.std(correction=0) / m.mean()) ** 2)
 #
 # Which of the two ways does the penalty itself prefer? Take the energies as parameters and go downhill on your penalty
 # alone, with 14 words and 49 places, once from sharp maps and once from nearly even ones. The sharp maps begin with a mean
-# entropy of 1.37 nats (an even map has 3.89). **What is it when the penalty has reached its floor?**
-
-# %%
-guess_entropy = ...
+# entropy of 1.37 nats (an even map has 3.89).
 
 
 # %%
@@ -240,31 +235,18 @@ for (bars, image), maps, title in zip(
     bars.set_title(f"{title}: H = {entropy(maps).mean():.2f}", fontsize=10)
 axes[1, 0].set_ylabel("word")
 plt.show()
-reveal("mean entropy after", guess_entropy, entropy(shared).mean().item())
 
 # %% [markdown]
 # The sharp maps stay fairly sharp, 2.24 nats: the words share the picture out among themselves. (Only 49 words on 49 places
-# reach 0 and become doubly stochastic.) The maps that began even stay even. So the penalty is content with *look at
-# everything at every word*, and just as content with *look somewhere else at each word*. What will a decoder do that has a
-# caption to write as well?
+# reach 0 and become doubly stochastic.) The maps that began even stay even. The penalty is content with *look at
+# everything at every word*, and with *look somewhere else at each word*. Which will a decoder do?
 
 # %% [markdown]
 # ## Its scale
 #
 # How strong is $\lambda = 1$? Take a model that knows nothing yet: even maps, and the probability $1/K$ for each of the
-# paper's $K = 10{,}000$ words. The cross-entropy of a caption is then $C \ln K$, and the penalty is your least one. A
-# caption of Flickr8k has $C = 11.8$ words on average, with the end mark. **How many times the cross-entropy is the
-# penalty?**
-
-# %%
-guess_times = ...
-
-# %%
-times = least_penalty(11.8, 196) / (11.8 * math.log(10_000))
-reveal("penalty / cross-entropy", guess_times, times)
-
-# %% [markdown]
-# 1.59: at the start, the penalty is the *larger* part of the loss. That looks alarming and means nothing, because all of it
+# paper's $K = 10{,}000$ words. A caption of Flickr8k has $C = 11.8$ words on average, so its cross-entropy is $C \ln K$, and the
+# penalty is your least one: 1.59 times as large. That looks alarming and means nothing, because all of it
 # is the constant. What counts is the gradient, and that depends on how a program writes its loss. Somebody's program takes
 # means, over words for the cross-entropy and over places for the penalty, and says `weight = 1`. (All captions of a batch
 # have $C$ words.) Which $\lambda$ in equation 14 would train the same model?
@@ -282,8 +264,8 @@ def equivalent_lambda(weight: float, C: int, L: int) -> float:
 # Write down both losses. A loss times a constant trains the same model (up to the learning rate, which Adam makes up for).
 
 # %% [markdown]
-# We can measure this for any loss: divide the gradient of its penalty by that of its cross-entropy, and compare with
-# equation 14.
+# We can measure this for any loss. `pull` is the gradient of its penalty at the maps' energies, in units of the gradient of its
+# cross-entropy at a word. Twice the pull of equation 14 is twice its $\lambda$.
 
 # %%
 B, K = 64, 10_000
@@ -330,13 +312,12 @@ assert_close(same_as["means over words and places"], equivalent_lambda(1, C, L))
 # The first column is what a training log shows, and it is worthless. The second is what trains, and a weight of 1 can mean
 # anything from 0 to 12:
 #
-# - with both means, $12/196 = 0.061$; with the cross-entropy alone averaged, 12; both change with the length of the
-#   captions;
+# - with both means, $12/196 = 0.061$; with the cross-entropy alone averaged, 12;
 # - the official code sums over the images of a batch and averages over places, $64/196 = 0.33$: double the batch, and you have doubled
 #   $\lambda$;
-# - the gentler goal looks gentle and trains the same model: $\tau$ does nothing;
+# - the gentler goal trains the same model: $\tau$ does nothing;
 # - the last one does nothing at all, since over the places the maps sum to one already. No error, and a reassuring zero in
-#   the log. So check in anybody's code, your own included: *does the penalty change when the maps do?*
+#   the log. So ask of anybody's code: *does the penalty change when the maps do?*
 
 # %% [markdown]
 # ## With and without
@@ -359,19 +340,13 @@ def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
 
 # %% [markdown]
 # We train decoders that differ only in $\lambda$, each from two random seeds, to know which differences are chance. On the
-# true captions of 60 other scenes we measure
-#
-# - *ignored*: the percentage of places with less than half of the even share;
-# - the maps' *entropy* in nats (an even one has $\ln 196 = 5.28$), and their *movement* from word to word, the total
-#   variation between neighbours;
-# - *NLL*: negative log-likelihood in nats per word.
-#
-# **Without the penalty about 82 percent of the places are ignored. What percentage at $\lambda = 1$? And by how many nats per word does the
-# NLL rise?**
+# true captions of 60 other scenes we measure the percentage of places that are *ignored*, with less than half of the even share;
+# the maps' *entropy* in nats (an even one has $\ln 196 = 5.28$); their *movement* from word to word, the total
+# variation between neighbours; and the *NLL*, in nats per word. **Without the penalty about 82 percent of the places are ignored. What
+# percentage at $\lambda = 1$?**
 
 # %%
 guess_ignored = ...
-guess_nll = ...
 
 # %%
 data = scenes.load(400, 0, 60)
@@ -383,6 +358,7 @@ tests = SameLengthBatches(pairs(data.split("test"), vocabulary, 40), 300).epoch(
 
 # %%
 def train(weight, seed, epochs=5):
+    """A decoder, and what `measured` said of it after each epoch."""
     torch.manual_seed(seed)
     config = DecoderConfig(embedding=48, hidden=64, attention_hidden=48, dropout=0.0)
     decoder = Decoder(config, vectors.a.shape[2], len(vocabulary))
@@ -396,7 +372,9 @@ def train(weight, seed, epochs=5):
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, 5e-3, total_steps=steps, pct_start=0.1, anneal_strategy="linear", cycle_momentum=False
     )
+    course = []
     for epoch in range(epochs):
+        decoder.train()
         for batch in batches.epoch(epoch):
             output = decoder(vectors.read(batch.image_ids), batch.captions)
             loss = objective(-word_losses(output.logits, batch.captions), output.alphas, weight)
@@ -405,7 +383,8 @@ def train(weight, seed, epochs=5):
             nn.utils.clip_grad_norm_(decoder.parameters(), 5.0)
             optimiser.step()
             schedule.step()
-    return decoder.eval()
+        course.append(measured(decoder.eval()))
+    return decoder, torch.stack(course)
 
 
 @torch.inference_mode()
@@ -421,14 +400,16 @@ def measured(decoder):
     return torch.cat(rows).mean(0)
 
 
-decoders = {weight: [train(weight, seed) for seed in (0, 1)] for weight in (0, 1)}
-results = {weight: torch.stack([measured(decoder) for decoder in pair]) for weight, pair in decoders.items()}
+# %%
+seal(guess_ignored)
+runs = {weight: [train(weight, seed) for seed in (0, 1)] for weight in (0, 1)}
+courses = torch.stack([torch.stack([course for _, course in pair]) for pair in runs.values()])  # (2, S, E, 4)
+results = {weight: courses[weight, :, -1] for weight in runs}
 print("two seeds each:    ignored, %      entropy       movement           NLL")
 for weight, pair in results.items():
     print(f"lambda = {weight}" + "".join(f"{one:9.2f} {other:5.2f}" for one, other in pair.T))
 change = results[1].mean(0) - results[0].mean(0)
-reveal("ignored at lambda = 1, percent", guess_ignored, results[1][:, 0].mean().item())
-reveal("change of the NLL", guess_nll, change[3].item())
+reveal("places ignored at lambda = 1, percent", results[1][:, 0].mean().item())
 
 # %%
 example = data.split("test")[11]
@@ -438,7 +419,7 @@ colour = next(t for t, word in enumerate(vocabulary.decode(caption[0].tolist()))
 figure = plt.figure(figsize=(8.4, 4.8), layout="constrained")
 above, below = figure.subfigures(2, 1, height_ratios=(1.2, 1))
 panels, axis = above.subplots(1, 4), below.subplots()
-for number, (weight, (decoder, _)) in enumerate(decoders.items()):
+for number, (weight, ((decoder, _), _)) in enumerate(runs.items()):
     with torch.inference_mode():
         alphas = decoder(vectors.read([example.image_id]), caption).alphas[0]
         shares = torch.cat([decoder(vectors.read(batch.image_ids), batch.captions).alphas.mean(1) for batch in tests])
@@ -460,28 +441,21 @@ axis.legend()
 plt.show()
 
 # %% [markdown]
-# If coverage is what you want, it works: from 82 percent of the places ignored to 1. Of the two ways, our decoders took mostly
+# It works: from 82 percent of the places ignored to 1. Of the two ways, our decoders took mostly
 # the first: the entropy of the maps rises from 3.1 to 5.1 nats. The peak for the colour word is still there, but over the
-# caption a thin layer of light lies on everything, as if to pay a tax. Does the tax hurt? The NLL rises by 0.02 nats per word,
-# and the two seeds at $\lambda = 1$ differ by as much. So no cost can be seen, and no gain either.
+# caption a thin layer of light lies on everything, like a tax. Does it hurt? That comes to trial at the end.
 #
-# Had we stopped earlier, we would have seen one. With Adam in place of Muon, five epochs are not enough: the NLL ends at 1.03 nats
-# without the penalty and 1.40 with it, and 0.38 nats look like the price of coverage. With Muon nearly all of it is gone: it was
-# the price of having learned too little. Before you call a difference between two trainings a cost, train longer and see
-# whether it stays.
-#
-# So how come the paper's captions got better? Part of the answer you have worked out: their 1 is not our 1. With its
-# batches of 64, the official code trains with a third of our $\lambda$. (What does a third do? Add `64 / 196` to the
-# weights above.) Then, our captions leave most of the picture unmentioned on purpose. But on photographs too we could not
-# reproduce the gain: on Flickr8k, $\lambda = 1$ [has no better BLEU than 0.01](../docs/results.md), in two models
-# that differ in more than $\lambda$. So do not copy a $\lambda$.
+# And why did the paper's captions get better? Their 1 is not our 1: with its
+# batches of 64, the official code trains with a third of our $\lambda$. And our captions leave most of the picture unmentioned on
+# purpose. But on Flickr8k, too, $\lambda = 1$ [has no better BLEU than 0.01](../docs/results.md), in two models that differ in more
+# than $\lambda$. So do not copy a $\lambda$.
 
 # %% [markdown]
 # ## What soft attention approximates
 #
 # In hard attention (notebook 06) the place $s_t$ is drawn from $\alpha_t$, and the probability of a word is a mean over
-# places, the *marginal*. That takes a run of the decoder for each of $L$ places, where soft attention runs once, with the
-# mean of their vectors. So when is the output for a mean input close to the mean of the outputs?
+# places, the *marginal*. For one look that takes a run for each of $L$ places; soft attention runs once, with the
+# mean of their vectors. When is the output for a mean input close to the mean of the outputs?
 #
 # > **Paper, section 4.2** (in our words). To first order, $\mathbb{E}[h_t]$ is what one forward pass with $\mathbb{E}[\hat z_t]$ gives.
 # > Let $n_{t,i}$ be $n_t = L_o(E y_{t-1} + L_h h_t + L_z \hat z_t)$ with $\hat z_t$ set to $a_i$. The normalised weighted geometric mean
@@ -490,11 +464,11 @@ plt.show()
 # > and by a result of Baldi and Sadowski (2014) it approximates the expectation. So soft attention approximately maximises the marginal
 # > likelihood.
 #
-# A chain of three links, each of which can be measured:
+# A chain of three links:
 #
 # $$\underbrace{\mathrm{softmax}(n_t(\mathbb{E}[\hat z_t]))}_{\text{soft attention}} \;\overset{1}{\approx}\; \mathrm{softmax}(\mathbb{E}[n_t]) \;\overset{2}{=}\; \mathrm{NWGM} \;\overset{3}{\approx}\; \underbrace{\mathbb{E}[\mathrm{softmax}(n_t)]}_{\text{marginal}}$$
 #
-# Start at the end, with what would be exact.
+# Start at the end.
 
 
 # %% tags=["task:5.5"]
@@ -512,10 +486,9 @@ def marginal(alpha: Tensor, n: Tensor) -> Tensor:
 # ### The exact link: NWGM is a softmax of a mean
 # <!-- index: section 4.2 | NWGM of the words' distributions = softmax of the expected n_t | satcourse.lessons.marginal.nwgm | tests/test_marginal.py::test_nwgm_is_the_softmax_of_the_expected_pre_activation -->
 #
-# A geometric mean multiplies: $\prod_i p_{ik}^{\alpha_i}$, where $p_i = \mathrm{softmax}(n_i)$. Over the words $k$ these
-# products sum to less than one, so they are normalised. Taken literally, that breaks down as soon as a probability rounds
-# to 0, but there is a way in one line. Find it on paper: write $\ln p_{ik}$ in terms of $n_{ik}$, and see what depends on
-# $k$ and what does not.
+# A geometric mean multiplies: $\prod_i p_{ik}^{\alpha_i}$, where $p_i = \mathrm{softmax}(n_i)$, normalised over the words $k$. Taken
+# literally, that breaks down as soon as a probability rounds to 0, but there is a way in one line. Write $\ln p_{ik}$ in terms of
+# $n_{ik}$, and see what depends on $k$ and what does not.
 
 
 # %% tags=["task:5.6"]
@@ -531,8 +504,7 @@ def nwgm(alpha: Tensor, n: Tensor) -> Tensor:
 # for all words, and what is the same for all words cancels when you normalise.
 
 # %% [markdown]
-# `every_place` runs the decoder's next step $L$ times, each time with the vector of one place. First on a tiny decoder: 4 places, 5 words,
-# random weights.
+# `every_place` runs the decoder's next step $L$ times, each time with the vector of one place. First on a tiny random decoder: 4 places, 5 words.
 
 # %%
 tiny, a_tiny, _ = estimators.tiny(0)  # in double precision
@@ -552,56 +524,79 @@ product = (each.n.softmax(2) ** each.alpha[:, :, None]).prod(1)
 assert_close(nwgm(each.alpha, each.n), product / product.sum(1, keepdim=True), atol=1e-12, rtol=0)  # link 2: exact
 soft, geometric, exact, *_ = three(annotations)
 to_geometric, to_exact = ((soft - other).abs().sum().item() / 2 for other in (geometric, exact))
+geometric_all, exact_all = geometric, exact  # kept for the picture below
 print(f"total variation of soft attention: {to_geometric:.3f} from the NWGM, {to_exact:.3f} from the marginal")
 
 # %% [markdown]
-# Link 2 holds to twelve decimal places, and soft attention is ten times closer to the NWGM than to the marginal. The two
-# means differ where places disagree: if one place with a large weight rules a word out, it is almost gone from the product,
-# while the arithmetic mean takes away only that place's share. (*You know this as* `model.eval()`: dropout at test time
-# runs one network with the mean of all masks, and for a single softmax layer that is the NWGM of all thinned networks.)
+# Link 2 holds to twelve decimal places. The others depend on the decoder: with 20 sets of random weights, soft attention is nearer to the
+# NWGM than to the marginal in 17, by a factor from 0.7 to more than 2,000.
 #
 # ### The first link: the state at the mean
 # <!-- index: claim: soft attention approximates the marginal over places | to second order in the spread of the annotation vectors | satcourse.lessons.marginal.every_place | tests/test_marginal.py::test_each_place_equals_a_look_forced_there -->
 #
 # $n_t$ is affine in $h_t$ and $\hat z_t$, so $\mathbb{E}[n_t]$ needs only their means. But soft attention has $h_t(\mathbb{E}[\hat z_t])$ in
-# place of $\mathbb{E}[h_t]$. Expand $h_t$ around the mean: the first-order term is proportional to $\mathbb{E}[\hat z_t -
-# \mathbb{E}[\hat z_t]] = 0$. To see what is left, pull all annotation vectors towards their weighted mean by a factor
-# $\varepsilon$ and keep the weights. **On two logarithmic axes, what slope will the error have?**
+# place of $\mathbb{E}[h_t]$. Around the mean, the first-order term is proportional to $\mathbb{E}[\hat z_t -
+# \mathbb{E}[\hat z_t]] = 0$. So halve the distances between the places, and the error is a quarter: it is small if the places that share
+# the weight say similar things, or if one has all of it. (The official code has a tanh before $L_o$, which makes link 2 an approximation, too.)
 
 # %%
-guess_slope = ...
-
-# %%
-factors = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 mean = (each.alpha[0, :, None] * a_tiny[0]).sum(0)
-errors = {"E[h] and h(E[z])": [], "soft and NWGM": [], "NWGM and marginal": [], "soft and marginal": []}
-for factor in factors:
-    soft, geometric, exact, of_mean, mean_of = three(
-        Annotations(mean + factor * (a_tiny - mean), annotations.keys)
-    )  # keys as before
-    for values, one in zip(
-        errors.values(), (mean_of - of_mean, soft - geometric, geometric - exact, soft - exact), strict=True
-    ):
-        values.append(one.norm().item())
-slopes = {name: math.log(values[2] / values[0]) / math.log(5) for name, values in errors.items()}  # from 0.01 to 0.05
-
-figure, axis = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
-for (name, values), style in zip(errors.items(), ("-s", "--D", "-.^", ":o"), strict=True):
-    axis.plot(factors, values, style, label=f"{name}: slope {slopes[name]:.2f}")
-axis.set(xscale="log", yscale="log", xlabel=r"$\varepsilon$: how far the places lie apart", ylabel="distance")
-axis.legend()
-plt.show()
-reveal("slope of soft attention and marginal", guess_slope, slopes["soft and marginal"])
+errors = []
+for factor in (0.02, 0.01):
+    soft, _, exact, *_ = three(Annotations(mean + factor * (a_tiny - mean), annotations.keys))  # keys as before
+    errors.append((soft - exact).norm().item())
+print(f"half the distances: the error of soft attention is {errors[1] / errors[0]:.3f} of what it was")
 
 # %% [markdown]
-# Slope 2, all four of them: halve the distances between the places, and the error is a quarter. So soft attention is a good
-# approximation if the places that share the weight say similar things, or if one place has all the weight.
+# ### A product and a mixture
+#
+# NWGM and marginal differ where places disagree. One multiplies their opinions: a place with a large weight that rules
+# a word out has a veto. The other averages them, and loses only that place's share. So a product is surer
+# of itself. Before it is normalised, it sums to $Z \le 1$ over the words, and
+# $$\underbrace{\textstyle\sum_i \alpha_i \ln p_i(y)}_{\text{bound}} = \ln \mathrm{NWGM}(y) + \ln Z .$$
+# The *bound* is what hard attention maximises, and it cannot exceed the logarithm of the marginal. It falls below the NWGM by $\ln Z$, the
+# more the places disagree.
+
+# %%
+places = each.n[0].softmax(1)  # (L, K)
+Z = product.sum()
+assert_close((each.alpha[0, :, None] * places.log()).sum(0), geometric_all[0].log() + Z.log())
+figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 2.6), layout="constrained", sharey=True)
+for i, (p, weight) in enumerate(zip(places, each.alpha[0], strict=True)):
+    left.plot(range(1, 6), p, "-o", alpha=0.3 + 0.7 * weight.item(), color=f"C{i}", label=f"weight {weight:.2f}")
+for p, style, name in (
+    (product[0], ":.", f"product, sum Z = {Z:.2f}"),
+    (geometric_all[0], "-D", "NWGM"),
+    (exact_all[0], "-s", "marginal"),
+):
+    right.plot(range(1, 6), p, style, label=name)
+left.set(title="four places, each with its opinion", xlabel="word", ylabel="probability", xticks=range(1, 6))
+right.set(title="multiplied, and averaged", xlabel="word", xticks=range(1, 6))
+left.legend(fontsize=8)
+right.legend(fontsize=8)
+plt.show()
+
+# %% [markdown]
+# ### A whole caption
+#
+# So far one look was summed over, with soft attention's past. Equation 10 sums over all $L^C$ *paths*, since each look changes the
+# states of all later words. For three words and four places these are 64, and we can run them all:
+
+# %%
+_, _, tiny_caption = estimators.tiny(0)
+paths = estimators.every_path(estimators.tiny(0)[0], a_tiny, tiny_caption)
+log_exact, log_bound = paths.log_likelihood.item(), paths.bound.item()
+log_soft = -word_losses(tiny(a_tiny, tiny_caption).logits, tiny_caption).sum().item()
+print(f"log p of the caption: exactly {log_exact:.2f}, soft attention {log_soft:.2f}, bound {log_bound:.2f}")
+
+# %% [markdown]
+# Over whole paths soft attention misses by 1.59, hardly less than the bound, by 1.72. (In 20 random decoders it is nearer than the
+# bound in 15.)
 #
 # ### In a trained model, word by word
 #
 # At every word of 15 true captions the scenes model looks at each of its 196 places in turn, at several temperatures of the
-# softmax. A fourth quantity joins in, the *bound* $\sum_i \alpha_{ti} \ln p(y_t | a_i)$, which hard attention maximises and
-# which cannot exceed the logarithm of the marginal. **As trained, by how many nats per word does soft attention's NLL
+# softmax, and we compare soft attention, NWGM and bound with the marginal of that one look. **As trained, by how many nats per word does soft attention's NLL
 # differ from the marginal's?** (Plus, if it is higher.)
 
 # %%
@@ -611,7 +606,7 @@ guess_difference = ...
 # %%
 @torch.inference_mode()
 def word_by_word(decoder, batch):
-    """For each word: the map's entropy, the total variation between soft and marginal, and the NLL by soft, NWGM, marginal, bound."""
+    """For each word: the map's entropy, the total variation between soft and marginal, the NLL by soft, NWGM, marginal, bound, and the entropies of NWGM and marginal."""
     a, rows = vectors.read(batch.image_ids).double(), []
     annotations, state, previous = decoder.project(a), decoder.initial_state(a), torch.full((len(a),), -1)
     for word in batch.captions.T:
@@ -623,17 +618,20 @@ def word_by_word(decoder, batch):
         captions = torch.arange(len(a))
         nll = [-p[captions, word].log() for p in (soft, nwgm(each.alpha, each.n), exact)]
         bound = -(each.alpha * each.log_p[captions, :, word]).sum(1)
-        rows.append(torch.stack([entropy(each.alpha), (soft - exact).abs().sum(1) / 2, *nll, bound], 1))
+        sure = entropy(nwgm(each.alpha, each.n)), entropy(exact)
+        rows.append(torch.stack([entropy(each.alpha), (soft - exact).abs().sum(1) / 2, *nll, bound, *sure], 1))
         previous = word
     return torch.cat(rows)
 
 
+# %%
+seal(guess_difference)
 first_reference = pairs(data.split("test")[:15], trained.vocabulary, 40)[::5]  # one caption for each scene
 captions = SameLengthBatches(first_reference, 64).epoch(0)
 precise = copy.deepcopy(trained.decoder).double()
 temperatures = (0.03, 0.4, 1, 2.5, 100)
 words = [torch.cat([word_by_word(steered(precise, T), batch) for batch in captions]) for T in temperatures]
-means = torch.stack([values.mean(0) for values in words])  # (temperatures, 6)
+means = torch.stack([values.mean(0) for values in words])  # (temperatures, 8)
 as_trained = temperatures.index(1)
 
 figure, axis = plt.subplots(figsize=(6.8, 3.6), layout="constrained")
@@ -645,59 +643,77 @@ top = axis.secondary_xaxis("top", xlabel="temperature (1: as trained, 100: even 
 top.set_xticks(means[:, 0].tolist(), [str(T) for T in temperatures])
 axis.legend()
 plt.show()
-soft_nll, nwgm_nll, exact_nll, bound_nll = means[as_trained, 2:].tolist()
+soft_nll, nwgm_nll, exact_nll, bound_nll = means[as_trained, 2:6].tolist()
 print(
     f"as trained: soft {soft_nll:.3f}, NWGM {nwgm_nll:.3f}, marginal {exact_nll:.3f}, bound {bound_nll:.3f} nats per word"
 )
 better = (words[as_trained][:, 2] < words[as_trained][:, 4]).double().mean().item()
 print(f"soft attention gives the true word more than the marginal does at {100 * better:.0f} % of the words")
 print("total variation between the two, by temperature:", *(f"{value:.3f}" for value in means[:, 1]))
-reveal("soft less marginal", guess_difference, soft_nll - exact_nll)
+reveal("NLL of soft attention less the marginal's, nats per word", soft_nll - exact_nll)
+
+# %% [markdown] tags=["answer"]
+# Soft attention is *better* than what it approximates, by 0.05 nats. The bound lies 0.08 nats off, on the other side.
 
 # %% [markdown]
-# Soft attention is *better* than what it approximates, by 0.05 nats. No paradox: training made soft attention's NLL small,
-# not the marginal's. It gives the true word more probability at 95 percent of the words and less at the others, so it is no
-# bound. The bound lies 0.08 nats off, on the other side.
+# Soft attention is close to the product, and a product is surer than a mixture (entropies over the words: 0.69 and 0.84
+# nats). That wins while the places agree on the true word: soft attention gives it more at 95 percent of the words, and less at the
+# others, so it is no bound. At temperatures that nobody has trained it wins, too, by up to 0.19 nats. Sharpen the
+# maps, and all four agree. The approximation explains how soft and hard attention are related, and not which of them to train.
+
+# %% [markdown]
+# ## On trial: the price of coverage
 #
-# Sharpen the maps, and all four agree: where one place has nearly all the weight, there is nothing left to average. Flatten them, and
-# the marginal falls behind soft attention by up to 0.19 nats. So the approximation explains how soft and hard attention are
-# related, and not which of them to train.
+# The charge: whoever makes a decoder cover the picture pays in likelihood. The witness stopped his training after two epochs, and saw $\lambda = 1$ cost
+# 0.13 nats per word. You write the control. It gets the NLL after each epoch, of several seeds, and finds a cost only if
+#
+# - at the end no seed with the penalty is as good as one without, and
+# - the gap between the means is then at least nine tenths of what it was at half-time, `E // 2`.
+
+
+# %% tags=["task:5.7"]
+def lasting(nll: Tensor) -> bool:
+    """Does the penalty cost something that lasts? nll: (2, S, E), without and with it, of S seeds after each of E epochs."""
+    # BEGIN SOLUTION
+    without, penalised = nll  # (S, E) each
+    gap = (penalised - without).mean(0)  # (E,)
+    apart = penalised[:, -1].min() > without[:, -1].max()
+    return bool(apart and gap[-1] >= 0.9 * gap[len(gap) // 2])
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# `nll[1] - nll[0]` has a row for each seed; its mean over the seeds is the gap after each epoch. The first condition compares the best seed with
+# the penalty and the worst without.
+
+# %%
+nll = courses[..., 3]  # (2, S, E)
+gap = (nll[1] - nll[0]).mean(0)
+figure, axis = plt.subplots(figsize=(5.6, 2.6), layout="constrained")
+for weight, color in ((0, "C0"), (1, "C1")):
+    axis.plot(range(1, 6), nll[weight].T, "-o", color=color, markersize=4, label=(f"λ = {weight}", None))
+axis.set(xlabel="epoch", ylabel="NLL, nats per word", ylim=(0.7, 1.6), xticks=range(1, 6))
+axis.legend()
+plt.show()
+print("gap after each epoch:", *(f"{value:.3f}" for value in gap), "; a cost that lasts:", lasting(nll))
+
+# %% [markdown]
+# Not guilty as charged. Over three seeds (two of them here) the gap closes from 0.12 nats after the second epoch to 0.05, 0.035 and 0.02.
+# What is left is a sixth of what the witness saw, and it still shrinks. The penalty delayed our decoders, and did not help them. Before you
+# call a difference between two trainings a cost, train longer and see whether it stays.
 
 # %% [markdown]
 # ## What to remember
 #
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
-# - Even coverage can come from broad maps, or from words that share the places out. Our decoders took mostly the first way.
-#   It cost them nothing that can be seen once they had learned their task; before, it looked like a cost.
+# - Our decoders covered the picture mostly with broad maps. It delayed them: a cost of 0.13 nats after two epochs was 0.02 after five.
 # - A weight of 1 can be anything from 0 to 12 on the paper's scale. Convert it before you copy it.
-# - The NWGM is exactly a softmax of a mean. The other two links are good where maps are sharp or places agree.
-# - Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
+# - Soft attention multiplies the places' opinions (NWGM), the marginal averages them. They agree where maps are sharp or places agree.
+# - bound = log NWGM + log Z. Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
 
 # %% [markdown] tags=["workbook"]
-# ## Now think: a bug, a break, a control
+# ## Now think: a break, a control
 #
-# ### A penalty that falls with the padding
-#
-# In one batch the captions have different lengths. The short ones are filled up, and the decoder makes a map for every step, for the
-# padding too. A training run uses this function, and something is odd: a caption of two words in a batch of long ones gets a *smaller*
-# penalty than the same caption alone. Mend it.
-
-
-# %% tags=["task:5.7"]
-def batch_penalty(alphas: Tensor, lengths: Tensor) -> Tensor:
-    """The mean penalty of a batch, (). alphas: (B, T, L), filled up to T words. lengths: (B,), the true ones."""
-    # BEGIN SOLUTION
-    real = torch.arange(alphas.shape[1]) < lengths[:, None]  # (B, T): False at padding
-    coverage = (alphas * real[:, :, None]).sum(1)
-    # END SOLUTION
-    # STUB coverage = alphas.sum(1)
-    return (1 - coverage).square().sum(1).mean()
-
-
-# %% [markdown] tags=["hint"]
-# Which of the T maps of a caption belong to its words?
-
-# %% [markdown]
 # ### Break it on purpose
 #
 # ●●○ · 15 minutes · open
@@ -735,8 +751,8 @@ for weight in (0.0, 0.1, 1.0):
 #
 # ●●● · 20 minutes · open
 #
-# Put Adam in Muon's place, and after five epochs the NLL rises with $\lambda$, by 0.38 nats. Somebody says: "That is no cost of covering the
-# picture. A second term in the loss makes larger gradients, which you clip at 5, so your decoder with $\lambda = 1$ simply has not learned
+# After two epochs the NLL is 0.13 nats higher with $\lambda = 1$. Somebody says: "That is no cost of covering the
+# picture. A second term in the loss makes larger gradients, which you clip at 5, so your decoder simply has not learned
 # as much." Design an experiment that can tell the two explanations
 # apart, say which result would speak for which, and run it.
 #
@@ -765,21 +781,24 @@ assert round(least_penalty(*table.shape)) == 169
 assert abs(entropy(sharp).mean() - 1.37) < 0.01
 assert abs(entropy(shared).mean() - 2.24) < 0.02
 assert (square.sum(0) - 1).abs().max() < 0.05, "doubly stochastic"
-assert round(times, 2) == 1.59
+assert round(least_penalty(11.8, 196) / (11.8 * math.log(10_000)), 2) == 1.59
 assert_close(same_as["mean over words, sum over places"], 12.0)
 assert_close(same_as["official code: sum over the batch"], 64 / 196)
 assert abs(same_as["a gentler goal, 16/196 for 1"] - 1) < 1e-6
 assert same_as["summed over the wrong axis"] < 1e-6
 assert abs(results[0][:, 0].mean() - 82) < 1 > abs(results[1][:, 0].mean() - 1)
 assert [round(pair[:, 1].mean().item(), 1) for pair in results.values()] == [3.1, 5.1]
-assert abs(change[3] - 0.02) < 0.01, "0.02 nats"
-assert abs((results[1][0, 3] - results[1][1, 3]).abs() - 0.02) < 0.01, "the two seeds differ by as much"
-assert 8 < to_exact / to_geometric < 13
-assert all(1.8 < slope < 2.2 for slope in slopes.values())
+assert abs(gap[-1] - 0.02) < 0.015
+assert abs(gap[1] - 0.13) < 0.03, "after two epochs"
+assert (gap[1:].diff() < 0).all(), "the gap closes"
+assert not lasting(nll)
+assert abs(errors[1] / errors[0] - 0.25) < 0.01, "a quarter"
+assert [round(value, 2) for value in (log_exact, log_soft, log_bound)] == [-27.25, -28.84, -28.97]
 assert abs(soft_nll - exact_nll + 0.05) < 0.003
+assert (means[as_trained, 6:] - torch.tensor([0.69, 0.84])).abs().max() < 0.01
 assert abs(bound_nll - exact_nll - 0.08) < 0.01
 assert 0.93 < better < 0.97
 assert all((values[:, 5] > values[:, 3:5].max(1).values - 1e-9).all() for values in words), "the bound is below both"
-assert means[0, 2:].max() - means[0, 2:].min() < 0.01, "sharp maps: all four agree"
+assert means[0, 2:6].max() - means[0, 2:6].min() < 0.01, "sharp maps: all four agree"
 assert 2.5 < means[3, 1] / means[as_trained, 1] < 4
 assert abs((means[:, 4] - means[:, 2]).max() - 0.19) < 0.01

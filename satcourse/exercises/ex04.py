@@ -215,6 +215,6 @@ outside.mistakes = {
     ),
 }
 outside.advise = lambda expected, got: {
-    True: "a blend of the others passes for a vector of its own",
-    False: "a vector that a plane separates from the others is taken for a blend of them",
+    True: "a blend of the others passes",
+    False: "a corner is taken for a blend",
 }.get(got)

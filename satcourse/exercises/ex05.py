@@ -125,10 +125,7 @@ nwgm.mistakes = {
 
 @exercise("5.7", "On trial: the price of coverage", difficulty=2, minutes=8, equation="equation 14")
 def lasting(nll: Tensor, *, seeds: bool = True, shrinks: bool = True) -> bool:
-    """Whether a cost lasts: nll (2, S, E) without and with the penalty, of S seeds after each of E epochs.
-
-    At the end no seed with the penalty is as good as one without, and the gap of the means is nine tenths of that of epoch E // 2 or more.
-    """
+    """Whether a cost lasts: nll (2, S, E) without and with the penalty, of S seeds after each of E epochs."""
     without, penalised = nll
     gap = (penalised - without).mean(0)
     apart = penalised[:, -1].min() > without[:, -1].max() if seeds else gap[-1] > 0
@@ -145,7 +142,7 @@ def _courses(start: float, end: float, noise: float = 0.01) -> tuple[Tensor]:
 
 lasting.says = "a tax, steady or growing, is found; a delay, chance and a gain are not"
 lasting.cases = lambda: [
-    _courses(*course) for course in ((0.2, 0.2), (0.8, -0.2), (0.8, 0), (0.05, 0.05, 0.3), (0, 0.3), (-0.2, -0.2))
+    _courses(*course) for course in ((0.2, 0.2), (0.8, -0.2), (0.8, 0), (0.05, 0.06, 0.3), (0, 0.3), (-0.2, -0.2))
 ]
 lasting.mistakes = {
     "a delay lives: a gap that still shrinks may close; compare it with half-time": partial(lasting, shrinks=False),
@@ -154,3 +151,7 @@ lasting.mistakes = {
         lasting, seeds=False, shrinks=False
     ),
 }
+lasting.advise = lambda expected, got: {
+    True: "a delay, chance or a gain passes",
+    False: "a real cost is acquitted",
+}.get(got)

@@ -112,6 +112,8 @@ def with_gradients(*names: str, parts: Sequence[str] = ("",)) -> Answer:
             if output is copy:
                 return leaf
             leaf.data.copy_(copy.detach())
+        if isinstance(output, Number):
+            return gradients(output, {})  # refuses it
         tensors = output if isinstance(output, (tuple, list)) else [output]
         if len(tensors) != len(parts) or not all(isinstance(each, Tensor) for each in tensors):
             return output
