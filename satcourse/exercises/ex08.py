@@ -183,7 +183,7 @@ def step(
     nn.utils.clip_grad_norm_(decoder.parameters(), 9.0 if wrong == "long" else most)
     scaler.step(optimiser)
     scaler.update()
-    return sum(losses).item()
+    return sum(loss.item() for loss in losses)
 
 
 step.says = "three steps of two decoders in bf16, with a scaled loss and two parts: losses, and where the weights are"
