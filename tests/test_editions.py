@@ -79,16 +79,16 @@ def test_each_edition_has_its_parts_and_no_others(tmp_path):
 
 
 def test_a_prediction_is_asked_before_its_answer_can_be_seen():
-    """The guess is a cell of its own, the sealed cell comes next, and what tells the answer is folded."""
+    """The guess is a cell of its own above the sealed one, which reveals the truth."""
     for source in notebooks.sources():
         code = [cell.source for cell in editions.cells(source, editions.READ) if cell.cell_type == "code"]
-        asked = [
-            (place, name) for place, text in enumerate(code) for name in re.findall(r"^(\w*guess\w*) = ", text, re.M)
-        ]
+        asked = [name for text in code for name in re.findall(r"^(\w*guess\w*) = ", text, re.MULTILINE)]
+        sealed = [text for text in code if text.startswith("seal(")]
         assert len(asked) <= 4, source
-        assert all(code[place + 1].startswith(f"seal({name})") for place, name in asked), source
-        assert all("reveal(" in code[place + 1] for place, name in asked)
-        assert sum("seal(" in text for text in code) == len(asked)
+        assert [text.partition("\n")[0] for text in sealed] == [f"seal({name})" for name in asked], source
+        assert all("reveal(" in text for text in sealed)
+        text = "\n".join(code)
+        assert all(text.index(f"{name} = ") < text.index(f"seal({name})") for name in asked)
 
 
 def test_a_sealed_cell_shows_nothing_until_somebody_guesses(tmp_path, monkeypatch):
