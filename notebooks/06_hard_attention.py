@@ -899,7 +899,7 @@ def tell(step, state, darts: Tensor) -> tuple[Tensor, Tensor]:
 # ```
 
 # %% [markdown]
-# **22 percent of its sampled captions please the judge. How many after 50 steps?**
+# **A fifth of its sampled captions please the judge. How many of 100 after 50 steps?**
 
 # %%
 my_after_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -1003,7 +1003,7 @@ for name, k in (("right", 0), ("right and brief", 1)):
 # Brief: learnt. Eight tries used to find a right and brief caption for some half of the scenes, now for nearly all, and a lower temperature
 # does not do that. Right: not learnt. The old policy was right at least once in nearly every scene, and a lower temperature alone makes it
 # right more often than the rewards did. (Over three seeds of the training, the rewards added 6 to 12 points, the temperature 14 to 16.)
-# And the bill: a caption's entropy falls from 9.6 to about 3 nats, the vocabulary from 61 words to about 32. Whether rewards teach
+# And the bill: a caption's entropy falls from almost 10 to 3 or 4 nats, the vocabulary from some 60 words to half as many. Whether rewards teach
 # language models to reason, or only sharpen what they can do, is debated in these terms.
 
 # %% [markdown]
@@ -1063,14 +1063,14 @@ assert abs(start.spread - 2.88) < 0.02
 assert abs(of_hard.spread - 2.71) < 0.02
 assert abs(of_control.spread - 2.78) < 0.02
 assert [round(0.6 * with_look[look]) for look in ("expected", "sample")] == [58, 56]
-assert round(percent(before[1])) == 22
+assert abs(percent(before[1]) - 21) < 3, "a fifth"
 assert abs(percent(after[1]) - 92) < 3
 assert percent(after[1]) > percent(after[0]) - 3
 assert percent(before[0].any(1)) > 97
 assert learnt(before[1], after[1]) > 0.3 > 0.05 > learnt(before[1], colder[1])
 assert learnt(before[0], after[0]) < 0.02
 assert percent(colder[0]) > percent(after[0])
-assert abs(before[2] - 9.6) < 0.1
+assert abs(before[2] - 9.6) < 0.4, "almost 10"
 assert after[2] < 4
-assert before[3] == 61
+assert abs(before[3] - 61) < 4, "some 60"
 assert abs(after[3] - 32) < 4
