@@ -85,6 +85,7 @@ attend.mistakes = {
     "the scores are complete, square root included: they go into the softmax as they are": lambda e, a: attend(
         e / a.shape[1] ** 0.5, a
     ),
+    "an argmax has no gradient: a softmax lets the others share": lambda e, a: (a[e.argmax()], 1.0 * (e == e.max())),
     "a sigmoid asks each input alone: a softmax makes them share": lambda e, a: (e.sigmoid() @ a, e.sigmoid()),
 }
 
@@ -107,15 +108,15 @@ masked_weights.says = (
 )
 masked_weights.cases = _masks
 masked_weights.observe = with_gradients("e")
-masked_weights.advise = sums_to_one(1, over="the words")
+masked_weights.advise = lambda expected, got: (
+    sums_to_one(1, over="the words")(expected, got)
+    or f"padding has a weight of {got[''][expected[''] == 0].max():.2g}: which score does a softmax turn into exactly 0?"
+)
 masked_weights.mistakes = {
     "masked after the softmax: mask the scores before it": lambda e, mask: torch.softmax(e, 1) * mask,
     "the mask is the wrong way round: only padding has weight": lambda e, mask: masked_weights(e, ~mask),
     "exp(-200) is 0 in float32, and 0/0 no number: subtract the largest score, or let torch.softmax do it": lambda e, mask: (
         e.exp() * mask / (e.exp() * mask).sum(1, keepdim=True)
-    ),
-    "a finite score is no minus infinity: where all words have -200, padding wins": lambda e, mask: torch.softmax(
-        e.masked_fill(~mask, -20), 1
     ),
 }
 
@@ -162,7 +163,7 @@ noun_or_next.cases = lambda: [
 ]
 noun_or_next.parts = ("percent on the noun", "percent on the next word")
 noun_or_next.mistakes = {
-    "the artefact lives: looks at the next word, whatever it is, count for the noun wherever the noun is the next word": partial(
+    "the artefact lives: a model that always looks one word on scores wherever the noun is the next word": partial(
         noun_or_next, least=1
     ),
     "divide by the number of determiners that can decide, not by that of all": lambda peak, own, noun: tuple(

@@ -73,7 +73,7 @@ receptive_field.mistakes = {
     "the strides have no part in it": lambda layers: receptive_field([(kernel, 1) for kernel, _ in layers]),
     "a layer's own stride counts for the layers above it, not for itself": partial(receptive_field, early=True),
     "not every stride is 2": lambda layers: receptive_field([(kernel, min(stride, 2)) for kernel, stride in layers]),
-    "upwards, not the side grows with the stride but the distance between neighbours: it needs a variable of its own": lambda layers: (
+    "the side does not grow with the stride; the distance between neighbours does, and needs a variable of its own": lambda layers: (
         reduce(lambda side, layer: side * layer[1] + layer[0] - 1, layers, 1)
     ),
 }
