@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 3. Captions
 #
-# A decoder never sees a sentence. It sees a row of integers. In this short notebook you go all the way from what people wrote about a picture
-# to the batch that one training step uses. None of it is deep, and captioners quietly go wrong in most of it.
+# A decoder never sees a sentence. It sees a row of integers. Here you go all the way from what people wrote about a picture to the batch
+# that one training step uses. None of it is deep, and captioners quietly go wrong in most of it.
 #
 # **You will be able to**
 #
@@ -51,8 +51,8 @@ use_page_style()
 # ## Five references per picture
 # <!-- index: section 5.1 | data sets, five references for each image | satlib.data.datasets.load | tests/test_datasets.py::test_flickr8k -->
 #
-# A caption data set has pictures, some captions for each, and a split for each picture: train, dev or test. For drawn scenes no files are
-# needed; satlib draws the picture, and a small grammar writes its captions.
+# A caption data set has pictures, some captions for each, and a split for each picture: train, dev or test. Of drawn scenes, satlib draws
+# the picture, and a small grammar writes the captions.
 
 # %% jupyter={"source_hidden": true}
 data = scenes.load(train=1500, dev=100, test=200)
@@ -66,8 +66,7 @@ right.axis("off")
 plt.show()
 
 # %% [markdown]
-# All five are right, and no two are alike. (None mentions the grey shapes: they are clutter.) There is no single correct caption, which makes
-# scoring hard (notebook 07).
+# All five are right, and no two are alike. (None mentions the grey shapes: they are clutter.)
 #
 # > **Paper, section 5.1** (in our words, here and below). Flickr8k and Flickr30k have five captions for each picture. Some pictures of COCO
 # > have more; those in excess of five are left out, so that all three have the same number of references.
@@ -79,7 +78,7 @@ plt.show()
 # | Flickr30k | 29,000 / 1,014 / 1,000 | Karpathy; it was published without splits |
 # | COCO 2014 | 113,287 / 5,000 / 5,000 | Karpathy |
 #
-# How to get them, and how to make a data set of your own photographs, is in [docs/data.md](../docs/data.md).
+# [docs/data.md](../docs/data.md) says how to get them, and how to use your own photographs.
 #
 # ## Words
 #
@@ -116,8 +115,8 @@ differing = [caption for caption in captions if words(caption) != tokenise(capti
 print(f"satlib's tokenise splits {len(differing)} of {len(captions):,} captions differently")
 
 # %% [markdown]
-# It looks as if you had written satlib's tokenizer. Remember this number for the trial at the end. There is no *right* tokenizer; what matters
-# is to use the same one everywhere, above all on both sides of a score.
+# It looks as if this were satlib's tokenizer. Remember the number for the trial. There is no *right* tokenizer; what matters is to use the same
+# one everywhere, above all on both sides of a score.
 #
 # ## The vocabulary
 # <!-- index: section 5.1 | a fixed vocabulary of 10,000 words | satlib.data.text.Vocabulary | tests/test_text.py::test_ids_are_ordered_by_frequency_then_alphabet -->
@@ -128,8 +127,8 @@ print(f"satlib's tokenise splits {len(differing)} of {len(captions):,} captions 
 # Count the words of the *training* captions, sort them by frequency, and keep the first ones. Two places are taken: 0 is the end mark, 1 stands
 # for every word that is not known. (There is no start mark: before the first word, the decoder is given zeros.)
 #
-# Ties need care. Many words are equally frequent. If chance decides their order, the order of a set or of files, then words get other ids in the
-# next run, and the weights of the last one no longer fit them. Sort ties alphabetically.
+# Many words are equally frequent. If the order of a set or of files decides between them, words get other ids in the next run, and the weights
+# of the last one no longer fit. Sort ties alphabetically.
 
 
 # %% tags=["task:3.2"]
@@ -152,26 +151,13 @@ def vocabulary(captions: list[str], size: int) -> list[str]:
 # ```
 
 
-# %% tags=["task:3.3"]
+# %%
 def encode(caption: list[str], known: list[str]) -> list[int]:
     """The words of a caption as ids, and the end mark: 0 is the end, 1 an unknown word, 2 the first of the known ones."""
-    # BEGIN SOLUTION
     ids = {word: number for number, word in enumerate(known, start=2)}
     return [*(ids.get(word, 1) for word in caption), 0]
-    # END SOLUTION
 
 
-# %% [markdown] tags=["hint"]
-# A dict from word to id; `get(word, 1)` for those that are not in it.
-
-# %% [markdown] tags=["pseudocode"]
-# ```
-# ids: the known words, numbered from 2
-# for each word: its id, or 1
-# then 0
-# ```
-
-# %%
 training = [caption for each in data.split("train") for caption in each.references]
 known = vocabulary(training, 10_000)
 print(f"{len(known)} words: {', '.join(known[:8])}, ...")
@@ -184,9 +170,8 @@ print("the same from shuffled captions:", shuffled == known)
 #
 # ### What do you lose when you leave rare words out?
 #
-# Our grammar has 62 words. People have more. The word counts of Flickr8k come with satlib (its captions do not). A rare word is hard to
-# learn and not free: a row of the embedding and a row of the output layer, at 512 dimensions a thousand numbers. So recipes leave out words seen
-# fewer than, say, five times. How many of 100 words in new captions become unknown then?
+# Our grammar has 62 words. People have more; the word counts of Flickr8k come with satlib. A rare word is hard to learn, and costs a row of
+# the embedding and one of the output layer. So recipes leave out words seen fewer than, say, five times. How many of 100 words in new captions become unknown then?
 
 # %%
 my_unknown_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -228,11 +213,10 @@ print(f"words in a dev caption: {per_caption:.1f}; unknown among them: {per_capt
 
 # %% [markdown]
 # 41 percent of the words are said once, and together they make up 1 percent of the text; two thirds are seen fewer than five times. On the
-# left, Flickr8k's curve is not far from a straight line, as is usual for a language (Zipf's law). The grammar's drops like a
-# cliff: nothing that we learn from it about rare words is worth anything.
+# left, Flickr8k's curve is not far from a straight line, as is usual for a language (Zipf's law). The grammar's drops like a cliff.
 #
-# One mistake is too easy: to count the words of *all* captions and split the data afterwards. Nothing fails. The unknown words even vanish from
-# the test captions, and so does the only sign of what training has missed.
+# One mistake is too easy: to count the words of *all* captions and split the data afterwards. Nothing fails, and the unknown words vanish from
+# the test captions.
 #
 # ### Pieces that save the hippopotamus
 # <!-- index: claim: no word need be unknown (Sennrich et al., 2016) | byte-pair encoding: the commonest pair of neighbours becomes one piece | satcourse.exercises.ex03 | tests/test_exercises.py::TestVerdicts -->
@@ -253,7 +237,7 @@ def merged(pieces: list[str], pair: tuple[str, str]) -> list[str]:
     return result
 
 
-# %% tags=["task:3.4"]
+# %% tags=["task:3.3"]
 def byte_pairs(counted: dict[str, int], n: int) -> list[tuple[str, str]]:
     """The first n pairs to make one, in order, fewer if none are left; of equally frequent pairs the first by the alphabet.
 
@@ -327,7 +311,7 @@ reveal("pieces of the hippopotamus", len(spell("hippopotamus")))
 # > **Paper, section 4.3.** An update takes time in proportion to its longest caption. So each update draws a length, and then 64 captions of
 # > that length. Training converged much faster, with no noticeable loss of performance.
 #
-# One long caption in a batch makes all the others wait: their places after the end are padding, which is computed and thrown away. At 64
+# One long caption in a batch makes all the others wait: after their ends, padding is computed and thrown away. At 64
 # captions of Flickr8k a batch, put together at random, what percentage of all steps is padding?
 
 # %%
@@ -354,11 +338,10 @@ reveal("padding, percent of all steps", padding)
 # 49: the same words take about twice as many steps.
 
 # %% [markdown]
-# So group the captions by length, and cut each group into batches: every caption comes once an epoch, at the price of at most one small batch
-# for each length.
+# So group the captions by length, and cut each group into batches: every caption comes once an epoch.
 
 
-# %% tags=["task:3.5"]
+# %% tags=["task:3.4"]
 def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
     """Batches of captions, each a list of their numbers: one length in a batch, at most `size`, every caption once.
 
@@ -391,9 +374,8 @@ print(f"{len(lengths):,} captions in {updates} batches; mixed there would be {-(
 # %% [markdown]
 # ### Every caption once, or a random length?
 #
-# Read the paper's sentence again: each update draws a length. If we took it literally and drew lengths *evenly*, rare ones would get as many
-# updates as common ones. (The official code does not do this: it takes the lengths in turn and skips those that are used up.) In as many
-# updates as one epoch has, what percentage of the captions of Flickr8k would not be used at all?
+# Read the paper's sentence again: each update draws a length. Drawn *evenly*, rare lengths would get as many updates as common ones. (The
+# official code takes the lengths in turn and skips those that are used up.) In as many updates as one epoch has, what percentage of the captions of Flickr8k would not be used at all?
 
 # %%
 my_unused_guess = ...  # (low, high), or skip
@@ -414,11 +396,11 @@ print(
 # %% [markdown]
 # ### Padding lies about the loss
 #
-# If you mix lengths after all, padding is not only slow. Short captions are padded with end marks, and after the first end mark the others are
-# easy to predict. Let them into the mean, and the loss looks better than the model is. No error is raised.
+# If you mix lengths after all, short captions are padded with end marks, and after the first end mark the others are easy to predict. Let them
+# into the mean, and the loss looks better than the model is. No error is raised.
 
 
-# %% tags=["task:3.6"]
+# %% tags=["task:3.5"]
 def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
     """The mean loss of the true words, (), from the loss at every place (B, C) and the lengths of the captions (B,)."""
     # BEGIN SOLUTION
@@ -471,8 +453,7 @@ print("fed:      ", inputs.squeeze(2).int().tolist()[0])
 print("asked for:", toy.tolist()[0])
 
 # %% [markdown]
-# The last word fed is "star", and the right answer to it is 0: stop talking. A captioner that was never asked for the end mark does not know how
-# to end.
+# The last word fed is "star", and the right answer to it is 0: stop talking. A captioner that was never asked for the end mark cannot end.
 #
 # ## On trial: "splits 0 of 9,000 captions differently"
 #
@@ -487,10 +468,10 @@ print(f"the careless one splits {len(careless)} of {len(captions):,} differently
 
 # %% [markdown]
 # The captions of scenes have letters, blanks, commas and full stops. On such a diet every tokenizer is right. Write the control: captions
-# on which a wrong tokenizer gives itself away. The check brings eight of them, each with one mistake that somebody really made.
+# on which a wrong tokenizer gives itself away. The check brings eight of them, each with one common mistake.
 
 
-# %% tags=["task:3.7"]
+# %% tags=["task:3.6"]
 def probes() -> list[str]:
     """Captions, in ordinary English, that tell wrong tokenizers from satlib's."""
     # BEGIN SOLUTION
@@ -522,7 +503,7 @@ for probe in probes():
 #
 # - Split captions the same way everywhere. Count the vocabulary on training captions, and let no chance into its order.
 # - Many words are rare, but they make up little of the text. Pieces leave none unknown.
-# - Batches of one length need no padding and no mask. With captions like Flickr8k's, mixed batches take about twice the steps.
+# - Batches of one length need no padding and no mask; mixed ones take about twice the steps.
 # - The words before go in, the words come out, and the end mark is a word.
 # - "No difference" means something only on inputs that could show one.
 

@@ -61,13 +61,7 @@ def noun_or_next_by_loop(peak, own, noun):
     return 100 * sum(p == n for p, n in rows) / len(rows), 100 * sum(p == 1 for p, _ in rows) / len(rows)
 
 
-@right("2.2")
-def centre_by_counting(i, grid, size):
-    cell = list(itertools.product(*map(range, grid)))[i]
-    return tuple(k * (size / n) + size / n / 2 for k, n in zip(cell, grid, strict=True))
-
-
-@right("2.4")
+@right("2.3")
 def unpool_by_loop(values, pooled):
     back = torch.zeros_like(pooled)
     for b, c, y, x in torch.cartesian_prod(*map(torch.arange, values.shape)).tolist():
@@ -77,12 +71,12 @@ def unpool_by_loop(values, pooled):
 
 
 RIGHT["2.1"] += [lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1])]
-RIGHT["2.3"] += [lambda layers: reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)]
-RIGHT["2.5"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
+RIGHT["2.2"] += [lambda layers: reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)]
+RIGHT["2.4"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
 RIGHT["3.1"] += [lambda caption: re.findall(r"[^\W_]+(?:[-'][^\W_]+)*", caption.lower())]
 
 
-@right("2.6")
+@right("2.5")
 def likeness_by_standardising(picture, channel, place, channels, places):
     unit = [(x - x.mean()) / (x - x.mean()).norm() for x in (picture(c, place) for c in channels)]
     return np.mean(
@@ -96,7 +90,7 @@ def sorted_once(captions, size):
     return sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
 
 
-@right("3.5")
+@right("3.4")
 def even_batches(lengths, size):
     """Four captions in batches of three as two and two: no more batches than needed either."""
     groups = [[i for i, other in enumerate(lengths) if other == length] for length in set(lengths)]
@@ -104,7 +98,7 @@ def even_batches(lengths, size):
     return [group[start::count] for group, count in pieces for start in range(count)]
 
 
-@right("3.4")
+@right("3.3")
 def byte_pairs_by_text(counted, n):
     texts, pairs = {f" {' '.join(word)} ": times for word, times in counted.items()}, []
     while len(pairs) < n:
@@ -156,9 +150,8 @@ def emptied_after_the_step(model, a, h, answers):
     return losses
 
 
-RIGHT["3.7"] += [lambda: ("X-ray: a 2nd dog's 'ball', (a,b)", "Café; it's one-eyed")]
-RIGHT["3.3"] += [lambda caption, known: [known.index(word) + 2 if word in known else 1 for word in caption] + [0]]
-RIGHT["3.6"] += [lambda losses, lengths: torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()]
+RIGHT["3.6"] += [lambda: ("X-ray: a 2nd dog's 'ball', (a,b)", "Café; it's one-eyed")]
+RIGHT["3.5"] += [lambda losses, lengths: torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()]
 RIGHT["4.2"] += [lambda e: (e - e.logsumexp(1, keepdim=True)).exp()]
 RIGHT["4.3"] += [lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1))]
 RIGHT["4.4"] += [lambda z, h, w, b: torch.einsum("b,bd->bd", 1 / (1 + torch.exp(-(h * w).sum(1) - b)), z)]

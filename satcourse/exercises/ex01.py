@@ -90,13 +90,6 @@ attend.mistakes = {
 }
 
 
-def _masks() -> list[tuple[Tensor, Tensor]]:
-    return [
-        (numbers(3, L), torch.arange(L) < torch.tensor([[5], [3], [1]])),
-        (numbers(2, 3, seed=1, scale=3) - 200, torch.tensor([[True, False, True], [False, True, True]])),
-    ]
-
-
 @exercise("1.3", "A softmax with a mask", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2.3")
 def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
     """Softmax over the words alone: e (B, L), mask (B, L), True at words -> (B, L), 0 at padding."""
@@ -106,7 +99,10 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
 masked_weights.says = (
     "sentences of 5, 3, 2 and 1 words, scores of -200 among theirs, weights that sum to 1 over words alone"
 )
-masked_weights.cases = _masks
+masked_weights.cases = lambda: [
+    (numbers(3, L), torch.arange(L) < torch.tensor([[5], [3], [1]])),
+    (numbers(2, 3, seed=1, scale=3) - 200, torch.tensor([[True, False, True], [False, True, True]])),
+]
 masked_weights.observe = with_gradients("e")
 masked_weights.advise = lambda expected, got: (
     sums_to_one(1, over="the words")(expected, got)
@@ -136,7 +132,6 @@ score.observe = with_gradients("a", "s", "W_a", "W_s", "b", "v")
 score.mistakes = {
     "a state meets the words of its own sentence: give it an axis for them": partial(score, of=0),
     "the tanh is missing": lambda a, s, W_a, W_s, b, v: (a @ W_a.T + (s @ W_s.T).unsqueeze(1) + b) @ v,
-    "b is missing": lambda a, s, W_a, W_s, b, v: score(a, s, W_a, W_s, 0 * b, v),
 }
 
 
@@ -169,19 +164,7 @@ noun_or_next.mistakes = {
     "divide by the number of determiners that can decide, not by that of all": lambda peak, own, noun: tuple(
         100 * ((peak == place) & (noun > own + 1)).float().mean() for place in (noun, own + 1)
     ),
-    "in percent: multiply by 100": lambda *x: tuple(share / 100 for share in noun_or_next(*x)),
 }
-
-
-def _writers() -> list[tuple[Callable[[Tensor, Tensor], Tensor], Tensor, Tensor]]:
-    def writer(seed: int) -> Callable[[Tensor, Tensor], Tensor]:
-        W, U = numbers(K, D, seed=seed), numbers(K, D, seed=seed + 1)
-        return lambda z, s: W @ (z - z.abs().mean()) * 4 + torch.tanh(U @ s)
-
-    return [
-        (writer(seed), numbers(n, D, seed=seed + 2, scale=2.0), numbers(D, seed=seed + 3))
-        for seed, n in ((0, 9), (9, 6))
-    ]
 
 
 @exercise("1.6", "Force the light", difficulty=2, minutes=6)
@@ -191,7 +174,7 @@ def lit(write: Callable[[Tensor, Tensor], Tensor], a: Tensor, s: Tensor) -> list
 
 
 lit.says = "a word for each of 9 and of 6 places, read alone"
-lit.cases = _writers
+lit.cases = lambda: [(lambda z, s: numbers(K, D) @ (z + s), numbers(n, D, seed=n), numbers(D, seed=1)) for n in (9, 6)]
 lit.given = lambda write, a, s: f"{len(a)} places"
 lit.mistakes = {
     "each place gives the same word: read one state, not the mean of all": lambda write, a, s: (

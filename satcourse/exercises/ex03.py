@@ -72,31 +72,12 @@ vocabulary.mistakes = {
 }
 
 
-@exercise("3.3", "Words become numbers", difficulty=1, minutes=4, equation="section 3.1")
-def encode(caption: list[str], known: list[str]) -> list[int]:
-    """satlib's ids of words, with the end mark: 0 the end, 1 unknown, then the known ones."""
-    return [*Vocabulary(known).encode(" ".join(caption)), 0]
-
-
-encode.says = "known and unknown words, words that come twice, an empty caption, and the end mark"
-encode.cases = lambda: [
-    (["a", "dog", "runs"], ["a", "dog", "ball", "runs"]),
-    (["a", "zebra", "runs"], ["dog", "a", "runs"]),
-    ([], ["a"]),
-    (["a", "dog", "and", "a", "dog"], ["dog", "a"]),
-]
-encode.mistakes = {
-    "the end mark is missing: the model could never learn to stop": lambda *x: encode(*x)[:-1],
-    "unknown words are dropped: each becomes a 1": lambda *x: [i for i in encode(*x) if i != 1],
-}
-
-
 def _joined(pieces: list[str], pair: tuple[str, str]) -> list[str]:
     i = next((i for i, both in enumerate(pairwise(pieces)) if both == pair), None)
     return pieces if i is None else [*pieces[:i], "".join(pair), *_joined(pieces[i + 2 :], pair)]
 
 
-@exercise("3.4", "Byte pairs", difficulty=3, minutes=15, equation="Sennrich et al., section 3.2")
+@exercise("3.3", "Byte pairs", difficulty=3, minutes=15, equation="Sennrich et al., section 3.2")
 def byte_pairs(counted: dict[str, int], n: int, *, once: bool = False, ties: bool = True) -> list[tuple[str, str]]:
     """The n commonest pairs of pieces, each made one piece before the next is looked for."""
     spelled, pairs = {word: [*word] for word in counted}, []
@@ -147,7 +128,7 @@ def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
         return batches
 
 
-@exercise("3.5", "Batches of one length", difficulty=2, minutes=8, equation="section 4.3")
+@exercise("3.4", "Batches of one length", difficulty=2, minutes=8, equation="section 4.3")
 def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
     """satlib's batches: numbers of captions, all those of a batch of one length."""
     pairs = [Pair(str(i), (0,) * length) for i, length in enumerate(lengths)]
@@ -173,7 +154,7 @@ def _trained(answer: Answer, losses: Tensor, lengths: Tensor) -> Any:
     return found if found is loss else {"": loss.detach(), **found}
 
 
-@exercise("3.6", "A loss that does not count padding", difficulty=2, minutes=4, equation="section 4.3")
+@exercise("3.5", "A loss that does not count padding", difficulty=2, minutes=4, equation="section 4.3")
 def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
     """The mean over true words: losses (B, C), lengths (B,) -> ()."""
     return sum(row[:length].sum() for row, length in zip(losses, lengths.tolist(), strict=True)) / lengths.sum()
@@ -192,9 +173,6 @@ word_loss.mistakes = {
         losses, (n + 1).clamp(max=losses.shape[1])
     ),
     "the last word, the end mark, is missing": lambda losses, n: word_loss(losses, n - 1),
-    "the mean of the captions' means: here every word counts the same": lambda losses, n: torch.stack(
-        [word_loss(*each) for each in zip(losses[:, None], n[:, None], strict=True)]
-    ).mean(),
 }
 
 
@@ -218,7 +196,7 @@ def _living(captions: Any) -> Any:
     return [next(alive, "dies")]
 
 
-@exercise("3.7", "Find out a tokenizer", difficulty=2, minutes=8)
+@exercise("3.6", "Find out a tokenizer", difficulty=2, minutes=8)
 def probes() -> list[str]:
     """Captions on which each wrong tokenizer differs from satlib's."""
     return ["A dog's T-shirt (red)!", "the 'big' one-eyed café no. 3,he says"]
