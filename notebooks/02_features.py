@@ -64,11 +64,10 @@ use_page_style()
 # > They come from a convolutional layer, so that the decoder can attend to some parts of the picture.
 #
 # > **Section 4.3.** The layer is the last of VGG-19 before its last max pooling: $14 \times 14 \times 512$, so $L = 196$
-# > and $D = 512$. The network was trained to classify ImageNet and is not trained further.
+# > and $D = 512$. The network has learned to classify ImageNet and is frozen.
 #
 # We run VGG-19 (its weights rounded to an 8-bit codebook) on five photographs and keep the outputs of five layers. The
-# paper's is `conv5_4`, the fourth convolution of the fifth block, after its ReLU. (A Vision Transformer with patches of 16
-# pixels has the same $14 \times 14$ places.)
+# paper's is `conv5_4`, the fourth convolution of the fifth block, after its ReLU.
 
 # %%
 LAYERS = ("conv1_2", "conv2_2", "conv3_4", "conv4_4", "conv5_4")  # the last layer of each block
@@ -345,7 +344,7 @@ def cosines(a: Tensor, q: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# What resembles each of three places most, elsewhere in its own photograph and in the other four?
+# What resembles each of three places most, in its own photograph and the others?
 
 # %% jupyter={"source_hidden": true}
 queries = {"eye": ("cats", eye), "wheel": ("lifeboat", 13 * 14 + 4), "cow": ("cows", 9 * 14 + 1)}
@@ -371,13 +370,13 @@ show_photographs(figure)
 
 # %% [markdown]
 # 0.92: one cat's eye finds the other's. The wheel finds the next one (0.76) and a car's (0.39), the cow another (0.64) and an
-# elephant (0.41), if sometimes a place just beside it. (We chose this place: of 21 on the wheels, 7 find the car's.)
+# elephant (0.41). (We chose this place: of 21 on the wheels, 7 find the car's.)
 #
 # ## What each layer knows about an object
 # <!-- index: claim: lower layers keep what upper layers lose | an object's colour fades from layer to layer while its shape appears | satcourse.lessons.seeing.look | tests/test_seeing.py::test_maps_are_what_each_module_gives -->
 #
-# > **Paper, section 1.** The top layer distils a picture to its most salient objects, and may lose what a rich caption
-# > needs. A lower layer keeps more, but then the model needs a way to find what matters: attention.
+# > **Paper, section 1.** The top layer distils a picture to its salient objects, and may lose what a rich caption needs. A
+# > lower layer keeps more, but then the model has to find what matters: attention.
 #
 # What do the layers lose? Take the mean vector over the pixels of an object, for 300 objects of drawn scenes. Does the *nearest* object of
 # another scene have the same colour, texture, shape? That shows what dominates a vector. And can a *linear classifier*, fitted on
@@ -474,8 +473,8 @@ print(f"the right one first: {100 * np.mean(in_order):.0f}; beside or above: {10
 # > **Paper, sections 4.3 and 5.2.** Any encoding function can be used, and a newer network alone can raise the scores of
 # > the same decoder. So compare with captioners that use GoogLeNet or VGG.
 #
-# Sun et al. trained soft attention on Flickr8k with five encoders and changed nothing else. (Their BLEU-4 is that of words
-# predicted after the *true* words before: compare it within its column only.) In satlib's own models, attention adds 1.2
+# Sun et al. trained soft attention on Flickr8k with five encoders and changed nothing else. (Their BLEU-4 is of words
+# predicted after *true* words: compare within the column.) In satlib's own models, attention adds 1.2
 # points of BLEU-4 to VGG-19's mean vector (single runs; the interval is 0.2 to 2.2). How many points does a better
 # encoder add, EfficientNet-Lite0 for VGG-19, both with attention?
 
@@ -519,7 +518,7 @@ reveal("BLEU-4 added by the encoder", bleu["lite0-soft"] - bleu["soft"])
 # ## Extract once
 # <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.training.features.extract | tests/test_features.py::test_it_holds_what_the_encoder_gives -->
 #
-# The encoder is frozen, so a photograph has the same vectors in every epoch. Compute them once, store them as float16, and read.
+# A frozen encoder gives a photograph the same vectors in every epoch. Compute them once, store them as float16, and read.
 
 # %%
 two = CaptionSet("two", tuple(Example(name, "test", ("a photograph",), paths[name]) for name in names[:2]))
@@ -651,8 +650,7 @@ reveal("correlation with the pictures of other maps", alike[deconvnet])
 # ## References
 #
 # - K. Xu et al. *Show, Attend and Tell*. ICML 2015, sections 1, 3.1.1, 4.3, 5.2 and 5.4. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - VGG: K. Simonyan, A. Zisserman, [arXiv:1409.1556](https://arxiv.org/abs/1409.1556). Vision Transformer: A. Dosovitskiy
-#   et al., [arXiv:2010.11929](https://arxiv.org/abs/2010.11929)
+# - VGG: K. Simonyan, A. Zisserman, [arXiv:1409.1556](https://arxiv.org/abs/1409.1556)
 # - Deconvnet: M. D. Zeiler, R. Fergus. *Visualizing and Understanding Convolutional Networks*. ECCV 2014.
 #   [arXiv:1311.2901](https://arxiv.org/abs/1311.2901); J. T. Springenberg et al.,
 #   [arXiv:1412.6806](https://arxiv.org/abs/1412.6806)

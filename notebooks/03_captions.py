@@ -69,7 +69,7 @@ plt.show()
 # All five are right, and no two are alike. (None mentions the grey shapes: they are clutter.)
 #
 # > **Paper, section 5.1** (in our words, here and below). Flickr8k and Flickr30k have five captions for each picture. Some pictures of COCO
-# > have more; those in excess of five are left out, so that all three have the same number of references.
+# > have more; those in excess of five are left out.
 #
 # | data set | pictures: train / dev / test | who made the splits |
 # | --- | --- | --- |
@@ -84,8 +84,8 @@ plt.show()
 #
 # > **Paper, section 5.1.** COCO gets only basic tokenization, to be consistent with the one that Flickr8k and Flickr30k come with.
 #
-# "Basic" means something else to everybody. Here it means lower case, and words only: a word has letters and digits, and may have hyphens and
-# apostrophes *inside*. Everything else ends a word.
+# Here "basic" means lower case, and words only: a word has letters and digits, and may have hyphens and apostrophes *inside*. Everything else
+# ends a word.
 
 
 # %% tags=["task:3.1"]
@@ -124,8 +124,8 @@ print(f"satlib's tokenise splits {len(differing)} of {len(captions):,} captions 
 #
 # > **Paper, section 5.1.** A vocabulary of 10,000 words in all experiments.
 #
-# Count the words of the *training* captions, sort them by frequency, and keep the first ones. Two places are taken: 0 is the end mark, 1 stands
-# for every word that is not known. (There is no start mark: before the first word, the decoder is given zeros.)
+# Count the words of the *training* captions, sort them by frequency, and keep the first ones. Two places are taken: 0 is the end mark, 1 every
+# unknown word. (There is no start mark: before the first word, the decoder is given zeros.)
 #
 # Many words are equally frequent. If the order of a set or of files decides between them, words get other ids in the next run, and the weights
 # of the last one no longer fit. Sort ties alphabetically.
@@ -222,7 +222,7 @@ print(f"words in a dev caption: {per_caption:.1f}; unknown among them: {per_capt
 # <!-- index: claim: no word need be unknown (Sennrich et al., 2016) | byte-pair encoding: the commonest pair of neighbours becomes one piece | satcourse.exercises.ex03 | tests/test_exercises.py::TestVerdicts -->
 #
 # Language models leave no word out: they spell rare words in *pieces*. Sennrich et al. (2016) begin with letters. Count how often two pieces are
-# neighbours, over all words as often as each is said; make the commonest pair one piece; count again. The list of these pairs is the tokenizer.
+# neighbours, in each word as often as it is said; make the commonest pair one piece; count again.
 
 
 # %%
@@ -301,8 +301,7 @@ reveal("pieces of the hippopotamus", len(spell("hippopotamus")))
 # 9. Nothing about the animal is known, but its name can be read, and said.
 
 # %% [markdown]
-# Of 100 words 3.4 were unknown, and now hardly any. The price is length: 1.6 pieces a word, and a step of the decoder for each. With more pairs
-# it falls. (GPT-2 begins with bytes, of which there are 256: then nothing at all is unknown.)
+# Of 100 words 3.4 were unknown, and now hardly any. The price is length: 1.6 pieces a word, and a step of the decoder for each. (GPT-2 begins with bytes, of which there are 256: then nothing at all is unknown.)
 #
 # ## Batches of one length
 # <!-- index: section 4.3 | batches of captions of one length | satlib.data.batches.SameLengthBatches | tests/test_batching.py::test_every_caption_exactly_once_and_one_length_a_batch -->
@@ -397,7 +396,7 @@ print(
 # ### Padding lies about the loss
 #
 # If you mix lengths after all, short captions are padded with end marks, and after the first end mark the others are easy to predict. Let them
-# into the mean, and the loss looks better than the model is. No error is raised.
+# into the mean, and the loss looks better than the model is.
 
 
 # %% tags=["task:3.5"]
@@ -442,8 +441,7 @@ print(f"nats per word: {losses.mean():.2f} with padding counted as words, {hones
 #
 # ## What goes in, what should come out
 #
-# In training the decoder is fed the true words and asked for each of them before it sees it (*teacher forcing*): what goes in is what should
-# come out, one place later, and zeros come first.
+# In training the decoder is fed the true words and asked for each of them before it sees it (*teacher forcing*).
 
 # %%
 toy = torch.tensor([encode(["a", "red", "star"], known)])  # (B, C)
@@ -457,7 +455,7 @@ print("asked for:", toy.tolist()[0])
 #
 # ## On trial: "splits 0 of 9,000 captions differently"
 #
-# Your tokenizer and satlib's agreed on 9,000 captions. Does that show that they are alike? Try a third one, of which nobody would say so:
+# Two tokenizers agreed on 9,000 captions. Does that show that they are alike? Try a third one, of which nobody would say so:
 
 # %%
 careless = [
