@@ -15,7 +15,7 @@
 #
 # The paper's captioner never sees a pixel. It sees 196 vectors that a convolutional network has computed, one for each cell
 # of a grid over the photograph. Here you take such vectors apart: which pixels each of them sees, what it knows about them,
-# and what it has lost. Then you put a famous picture of what they see on trial.
+# and what it has lost. Then a famous picture of what they see goes on trial.
 #
 # **You will be able to**
 #
@@ -49,9 +49,7 @@ from satcourse.lessons import seeing
 from satlib.data import scenes
 from satlib.data.datasets import CaptionSet, Example
 from satlib.data.images import open_photo, square, to_tensor
-from satlib.evaluation import overlay
 from satlib.model import encoders, shipped
-from satlib.model.captioner import Captioner
 from satlib.training.features import extract as extract_to_disk
 
 use_page_style()
@@ -63,15 +61,13 @@ use_page_style()
 # > **Paper, section 3.1.1** (in our words, here and below). The encoder turns a picture into $L$ vectors of $D$ dimensions,
 # > one for each part of it:
 # > $$a = \{a_1, \dots, a_L\}, \quad a_i \in \mathbb{R}^D$$
-# > They come from a convolutional layer, not from a fully connected one as in earlier captioners, so that the decoder can
-# > attend to some parts of the picture.
+# > They come from a convolutional layer, so that the decoder can attend to some parts of the picture.
 #
 # > **Section 4.3.** The layer is the last of VGG-19 before its last max pooling: $14 \times 14 \times 512$, so $L = 196$
-# > and $D = 512$. The network was trained to classify ImageNet and is not trained further.
+# > and $D = 512$. The network has learned to classify ImageNet and is frozen.
 #
 # We run VGG-19 (its weights rounded to an 8-bit codebook) on five photographs and keep the outputs of five layers. The
-# paper's is `conv5_4`, the fourth convolution of the fifth block, after its ReLU. (A Vision Transformer with patches of 16
-# pixels has the same $14 \times 14$ places.)
+# paper's is `conv5_4`, the fourth convolution of the fifth block, after its ReLU.
 
 # %%
 LAYERS = ("conv1_2", "conv2_2", "conv3_4", "conv4_4", "conv5_4")  # the last layer of each block
@@ -85,8 +81,8 @@ maps = seeing.look(encoder, pixels, LAYERS)
 print({layer: tuple(maps[layer].shape) for layer in LAYERS})
 
 # %% [markdown]
-# A network gives its output as 512 maps of $14 \times 14$ numbers, one for each kind of pattern. A decoder needs the same
-# numbers the other way round: a list of 512 for each place. The places of the top row come first, from left to right.
+# A network gives its output as 512 maps of $14 \times 14$ numbers. A decoder needs the same numbers the other way round, 512 for each
+# place, row by row from the top left.
 
 
 # %% tags=["task:2.1"]
@@ -108,30 +104,15 @@ def places(maps: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# And where is place $i$, counted from 0, in the photograph? You will want to draw it.
+# And where is place $i$, counted from 0, in the photograph?
 
 
-# %% tags=["task:2.2"]
+# %%
 def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
-    """The middle (y, x) of place i, in pixels from the upper left corner of a square picture.
-
-    grid: rows and columns. size: side of the picture, from 0 to `size`; the middle of its first pixel is at 0.5.
-    """
-    # BEGIN SOLUTION
+    """The middle (y, x) of place i, in pixels from the upper left corner of a square picture."""
     row, column = divmod(i, grid[1])
     return (row + 0.5) * size / grid[0], (column + 0.5) * size / grid[1]
-    # END SOLUTION
 
-
-# %% [markdown] tags=["hint"]
-# A row of the grid holds as many places as the grid has columns. `divmod` gives row and column at once; half a cell leads to the middle.
-
-# %% [markdown] tags=["pseudocode"]
-# ```
-# row, column = i divided by the number of columns, and what is left over
-# y = (row + 1/2) times the height of a cell
-# x = (column + 1/2) times the width of a cell
-# ```
 
 # %% jupyter={"source_hidden": true}
 a = places(maps["conv5_4"])
@@ -170,9 +151,8 @@ print(f"{(eye_vector > 0).sum()} of its 512 numbers are not zero")
 print(f"zeros among all numbers: {100 * (a == 0).float().mean():.0f} percent")
 
 # %% [markdown]
-# 94 percent: the ReLU cuts off what is negative, and each place responds to few patterns. The vector of the cat's eye is 25 numbers and 487
-# zeros. On the right are the three maps in which it is largest; yellow is strong. Look where else all three light up: on the other
-# cat's face.
+# Each place responds to few patterns: 94 percent of all numbers are zero, and of the cat's eye all but 25. On the right are the three maps
+# in which it is largest; yellow is strong. Look where else all three light up: on the other cat's face.
 #
 # ## What a place can see
 # <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.exercises.ex02 | tests/test_seeing.py::test_the_receptive_field_of_vgg19 -->
@@ -185,7 +165,7 @@ print(f"zeros among all numbers: {100 * (a == 0).float().mean():.0f} percent")
 # far apart, for the layers above.
 
 
-# %% tags=["task:2.3"]
+# %% tags=["task:2.2"]
 def receptive_field(layers: list[tuple[int, int]]) -> int:
     """The side in pixels of what one activation sees; layers: (kernel, stride) of each, from the pixels upwards."""
     # BEGIN SOLUTION
@@ -218,9 +198,8 @@ print(sides)
 
 # %% [markdown]
 # 252 pixels, and the whole photograph has 224! So a place in the middle *can* see everything, which would make a map of
-# attention worth little. But a pixel in the middle of the field has many paths up to the vector and one at the border has
-# few (Luo et al., 2016). The gradient says how much each counts. How wide must a square be to hold half of it, in
-# absolute value?
+# attention worth little. But pixels in the middle of the field have more paths up to the vector (Luo et al., 2016). How wide must a square
+# be to hold half of the gradient, in absolute value?
 
 # %%
 my_half_guess = ...  # pixels: (low, high), or skip
@@ -254,9 +233,9 @@ reveal("side of the square that holds half, pixels", np.mean(half))
 # lower layers. In the others, bright pixels count more; the small square is the cell, the large one holds half.)
 
 # %% [markdown]
-# It sees a region with a soft edge, and the paper's Gaussian is a picture of that. We read a large weight on a place as "the
-# model looks here". That is fair only as far as fields are small: a place that sees far beyond its cell can name
-# what is beside it. So the course's encoder of drawn scenes has 14 x 14 places that see 58 pixels each, and no more.
+# It sees a region with a soft edge, and the paper's Gaussian is a picture of that. "The model looks here" is fair only as far as
+# fields are small: a place that sees far beyond its cell can name what is beside it. So the course's encoder of drawn scenes has
+# 14 x 14 places that see 58 pixels each.
 #
 # ## Back to pixels
 # <!-- index: claim: activations can be projected to pixels (deconvnet) | switches, ReLU, transposed filters | satcourse.exercises.ex02 | tests/test_exercises.py::TestVerdicts -->
@@ -274,7 +253,7 @@ reveal("side of the square that holds half, pixels", np.mean(half))
 # yours.
 
 
-# %% tags=["task:2.4"]
+# %% tags=["task:2.3"]
 def unpool(values: Tensor, pooled: Tensor) -> Tensor:
     """Undo a max pooling of 2 x 2: each value where its window had its maximum, zeros elsewhere.
 
@@ -321,8 +300,9 @@ for row, (layer, window) in zip(grid, {"conv2_2": 24, "conv3_4": 64, "conv4_4": 
     edge = window // (2 * stride) + 1  # so that the window lies inside the photograph
     inner = maps[layer][:, :, edge:-edge, edge:-edge]
     channel = int(inner.flatten(2).amax(2).sort(0, descending=True).values[2].argmax())  # strong in three photographs
-    for pair, (image, (y, x)) in zip(row.reshape(3, 2), seeing.strongest(inner, channel, 3), strict=True):
-        y, x = y + edge, x + edge
+    strengths, peaks = inner[:, channel].flatten(1).max(1)  # of each photograph
+    for pair, image in zip(row.reshape(3, 2), strengths.topk(3).indices.tolist(), strict=True):
+        y, x = (edge + each for each in divmod(int(peaks[image]), inner.shape[3]))
         if names[image] == "cats":
             exhibit = channel, (y, x)  # of the last row, for the trial
         top, left = (int((each + 0.5) * stride - window / 2) for each in (y, x))
@@ -337,16 +317,16 @@ show_photographs(figure)
 #
 # Each row is one feature map, at its peaks in three photographs: the pixels, and what of them the activation came from. It
 # grows: the windows are 24, 64 and 120 pixels wide. First a bright spot, dark on its right; then short stripes; and the
-# third row has a cat's eyes and nose. Pictures like these have explained networks to a generation. We shall come back to them.
+# third row has a cat's eyes and nose. We shall come back to them.
 #
 # ## Similar places have similar vectors
 #
-# If a vector says what is at its place, similar things should have similar vectors. Compare directions rather than lengths:
+# If a vector says what is at its place, similar things should have similar vectors:
 #
 # $$\cos(a_i, q) = \frac{a_i \cdot q}{\lVert a_i \rVert\, \lVert q \rVert}$$
 
 
-# %% tags=["task:2.5"]
+# %% tags=["task:2.4"]
 def cosines(a: Tensor, q: Tensor) -> Tensor:
     """The cosine of every vector of a (L, D) with q (D,): (L,)."""
     # BEGIN SOLUTION
@@ -364,7 +344,7 @@ def cosines(a: Tensor, q: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# What resembles each of three places most, elsewhere in its own photograph and in the other four?
+# What resembles each of three places most, in its own photograph and the others?
 
 # %% jupyter={"source_hidden": true}
 queries = {"eye": ("cats", eye), "wheel": ("lifeboat", 13 * 14 + 4), "cow": ("cows", 9 * 14 + 1)}
@@ -390,19 +370,17 @@ show_photographs(figure)
 
 # %% [markdown]
 # 0.92: one cat's eye finds the other's. The wheel finds the next one (0.76) and a car's (0.39), the cow another (0.64) and an
-# elephant (0.41), if sometimes a place just beside it. (We chose this place: of 21 on the wheels, 7 find the car's.) Nobody
-# trained the network to compare places; it only learned to tell a thousand classes apart.
+# elephant (0.41). (We chose this place: of 21 on the wheels, 7 find the car's.)
 #
 # ## What each layer knows about an object
 # <!-- index: claim: lower layers keep what upper layers lose | an object's colour fades from layer to layer while its shape appears | satcourse.lessons.seeing.look | tests/test_seeing.py::test_maps_are_what_each_module_gives -->
 #
-# > **Paper, section 1.** The top layer distils a picture to its most salient objects, and may lose what a rich caption
-# > needs. A lower layer keeps more, but then the model needs a way to find what matters: attention.
+# > **Paper, section 1.** The top layer distils a picture to its salient objects, and may lose what a rich caption needs. A
+# > lower layer keeps more, but then the model has to find what matters: attention.
 #
-# What do the layers lose? In drawn scenes we know the truth about every pixel. Take the mean vector over the pixels of an
-# object, for 300 objects. Does the *nearest* object of another scene have the same colour, texture, shape? That shows what
-# dominates a vector. And can a *linear classifier*, fitted on other scenes, name them? That shows what a decoder could
-# still pick out. At `conv5_4`, of how many objects in 100 can the classifier name the colour (chance: 17)?
+# What do the layers lose? Take the mean vector over the pixels of an object, for 300 objects of drawn scenes. Does the *nearest* object of
+# another scene have the same colour, texture, shape? That shows what dominates a vector. And can a *linear classifier*, fitted on
+# other scenes, name them? That shows what a decoder could still pick out. At `conv5_4`, of how many objects in 100 can the classifier name the colour (chance: 17)?
 
 # %%
 my_colour_guess = ...  # (low, high), or skip
@@ -443,7 +421,9 @@ reveal("colours that the classifier names, percent", colour["linear"]["conv5_4"]
 
 # %% jupyter={"source_hidden": true}
 high, low = (
-    seeing.look(encoder, torch.stack([to_tensor(seeing.lowered(photo, by)) for photo in photos]), ["conv5_4"])["conv5_4"]
+    seeing.look(encoder, torch.stack([to_tensor(seeing.lowered(photo, by)) for photo in photos]), ["conv5_4"])[
+        "conv5_4"
+    ]
     for by in (0, 32)
 )
 along = functional.cosine_similarity(low[:, :, 2:], high[:, :, :-2], dim=1).mean().item()
@@ -468,8 +448,8 @@ show_photographs(figure)
 # <!-- index: claim: one vector for a picture loses where things are | exchanged places have the same mean; what captions from a trained mean get wrong | satlib.model.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
 #
 # Exchange the places of a map as you like: their mean is the same, by construction. It cannot know what is left of what, unless
-# the vectors themselves say where they are. An encoder that trains with its decoder can learn to write that
-# into them. Did it? On drawn scenes, a captioner without attention was trained from its pixels on, for one mean vector.
+# the vectors themselves say where they are. An encoder that trains with its decoder can learn to write that into them. Did the
+# captioner of drawn scenes without attention?
 
 # %%
 evaluations = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in shipped.evaluations()}
@@ -478,13 +458,14 @@ captions = evaluations["scenes-none"]["captions"].items()
 told = [(scenes.grammar.parse(text), scenes.scene(image_id).meaning) for image_id, text in captions]
 both = [(said, true) for said, true in told if said and {said.first, said.second} == {true.first, true.second}]
 in_order = [said.first == true.first for said, true in both]
-beside = ("left of", "right of")
-same_axis = [(said.relation in beside) == (true.relation in beside) for said, true in both]
+same_axis = [said.relation == true.relation for said, true in both]
 print(f"{len(both)} of {len(told)} captions have both objects right; of these, in percent (chance: 50)")
 print(f"the right one first: {100 * np.mean(in_order):.0f}; beside or above: {100 * np.mean(same_axis):.0f}")
 
 # %% [markdown]
-# @@MEAN@@
+# The right object comes first in 97 of 100 captions, and "beside" or "above" is right in 90. So this encoder has learned to write
+# places into its vectors, and the mean keeps them. It loses something else: soft attention gets 98 percent of the captions completely
+# right, the mean 41, and in 53 of 100 it describes an object wrongly. (One model of each kind, 500 scenes.)
 #
 # ## Which encoder?
 # <!-- index: claim: the encoder matters | encoders compared by shape, size, time and captions | satlib.model.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->
@@ -492,8 +473,8 @@ print(f"the right one first: {100 * np.mean(in_order):.0f}; beside or above: {10
 # > **Paper, sections 4.3 and 5.2.** Any encoding function can be used, and a newer network alone can raise the scores of
 # > the same decoder. So compare with captioners that use GoogLeNet or VGG.
 #
-# Sun et al. trained soft attention on Flickr8k with five encoders and changed nothing else. (Their BLEU-4 is that of words
-# predicted after the *true* words before: compare it within its column only.) In satlib's own models, attention adds 1.2
+# Sun et al. trained soft attention on Flickr8k with five encoders and changed nothing else. (Their BLEU-4 is of words
+# predicted after *true* words: compare within the column.) In satlib's own models, attention adds 1.2
 # points of BLEU-4 to VGG-19's mean vector (single runs; the interval is 0.2 to 2.2). How many points does a better
 # encoder add, EfficientNet-Lite0 for VGG-19, both with attention?
 
@@ -537,7 +518,7 @@ reveal("BLEU-4 added by the encoder", bleu["lite0-soft"] - bleu["soft"])
 # ## Extract once
 # <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.training.features.extract | tests/test_features.py::test_it_holds_what_the_encoder_gives -->
 #
-# The encoder is frozen, so a photograph has the same vectors in every epoch. Compute them once, store them as float16, and read.
+# A frozen encoder gives a photograph the same vectors in every epoch. Compute them once, store them as float16, and read.
 
 # %%
 two = CaptionSet("two", tuple(Example(name, "test", ("a photograph",), paths[name]) for name in names[:2]))
@@ -557,15 +538,13 @@ print(
 
 # %% [markdown]
 # 1.6 GB for all of Flickr8k, float16 costs less than one part in two thousand, and reading is far more than ten times as
-# fast as computing. LLaVA does the same with a frozen CLIP. If the encoder trains, its vectors change at each step, and
-# nothing can be stored.
+# fast as computing. If the encoder trains, its vectors change at each step, and nothing can be stored.
 #
 # ## On trial: the picture of a feature
 # <!-- index: claim: a deconvnet's picture shows what its map responds to | pictures of other maps at the same place, correlated | satcourse.exercises.ex02 | tests/test_exercises.py::TestVerdicts -->
 #
 # Back to the cat's eyes and nose. "This is what the map looks for" is a claim about one map among 512. What would the picture
-# look like if the map made no difference? Write a control that answers with one number, the mean correlation of the
-# exhibit with the pictures that you choose for comparison.
+# look like if the map made no difference? Your control is the mean correlation of the exhibit with pictures that you choose.
 
 
 # %%
@@ -574,8 +553,10 @@ def correlation(x: Tensor, y: Tensor) -> float:
     return float(torch.corrcoef(torch.stack([x.flatten(), y.flatten()]))[0, 1])
 
 
-# %% tags=["task:2.6"]
-def likeness(picture, channel: int, place: tuple[int, int], channels: list[int], places: list[tuple[int, int]]) -> float:
+# %% tags=["task:2.5"]
+def likeness(
+    picture, channel: int, place: tuple[int, int], channels: list[int], places: list[tuple[int, int]]
+) -> float:
     """The mean correlation of the exhibit with pictures that would look the same if the map made no difference.
 
     picture(channel, place): a picture (3, h, w). channel, place: of the exhibit.
@@ -599,8 +580,8 @@ def likeness(picture, channel: int, place: tuple[int, int], channels: list[int],
 # ```
 
 # %% [markdown]
-# Summon the exhibit, the cat in the third row. Beside it stand the @@N@@ maps of `conv4_4` that are strongest at its place.
-# What is the mean correlation?
+# Summon the exhibit, the cat in the third row, and the 12 maps of `conv4_4` that are strongest at its place. What is the mean
+# correlation?
 
 # %%
 my_likeness_guess = ...  # (low, high) between -1 and 1, or skip
@@ -631,20 +612,21 @@ for row, method in zip(grid, alike, strict=True):
     for axis, each in zip(row, channels, strict=False):
         cut = method(each, place)[:, top : top + 120, left : left + 120]
         limit = cut.abs().flatten().quantile(0.995)
-        bare(axis, (0.5 + cut / (2 * limit)).clamp(0, 1).permute(1, 2, 0), f"{method.__name__.split('_')[0]}, map {each}")
+        bare(
+            axis, (0.5 + cut / (2 * limit)).clamp(0, 1).permute(1, 2, 0), f"{method.__name__.split('_')[0]}, map {each}"
+        )
 show_photographs(figure)
 print(f"with gradients: {alike[gradient_of]:.2f}")
 reveal("correlation with the pictures of other maps", alike[deconvnet])
 
 # %% [markdown] tags=["answer"]
-# @@CORR@@ Pictures of *different* maps at one place are the same picture. The gradients of the same
-# activations (below) correlate @@GRAD@@.
+# 0.98. Pictures of *different* maps at one place are the same picture. The gradients of the same activations (below) correlate 0.29.
 
 # %% [markdown]
-# @@VERDICT@@ The ReLU on the way down lets whatever is positive pass, and the switches
-# lead it to the edges of this photograph, whichever map it began with. The verdict: guilty. The picture shows the photograph and its
-# switches, not what this map looks for. Mahendran and Vedaldi (2016) saw it, Nie et al. (2018) proved why, and Adebayo et al. (2018) made such
-# controls a habit. A gradient passes this control; that makes it a better witness, not a true one.
+# Was it this place? At random places, 15 in each of three draws, the strongest four maps correlate 0.52 to 0.55 in `conv2_2`,
+# 0.92 to 0.94 in `conv3_4` and 0.97 to 0.98 in `conv4_4`; their gradients 0.04 to 0.25. The verdict: guilty. The
+# picture shows the photograph and its switches, not what this map looks for. Mahendran and Vedaldi (2016) saw it, Nie et al. (2018)
+# explained it, and Adebayo et al. (2018) made such controls a habit. A gradient passes this control; that does not make it an explanation.
 #
 # ## What to remember
 #
@@ -668,8 +650,7 @@ reveal("correlation with the pictures of other maps", alike[deconvnet])
 # ## References
 #
 # - K. Xu et al. *Show, Attend and Tell*. ICML 2015, sections 1, 3.1.1, 4.3, 5.2 and 5.4. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - VGG: K. Simonyan, A. Zisserman, [arXiv:1409.1556](https://arxiv.org/abs/1409.1556). Vision Transformer: A. Dosovitskiy
-#   et al., [arXiv:2010.11929](https://arxiv.org/abs/2010.11929)
+# - VGG: K. Simonyan, A. Zisserman, [arXiv:1409.1556](https://arxiv.org/abs/1409.1556)
 # - Deconvnet: M. D. Zeiler, R. Fergus. *Visualizing and Understanding Convolutional Networks*. ECCV 2014.
 #   [arXiv:1311.2901](https://arxiv.org/abs/1311.2901); J. T. Springenberg et al.,
 #   [arXiv:1412.6806](https://arxiv.org/abs/1412.6806)
@@ -706,9 +687,10 @@ class Rectified(torch.autograd.Function):
 signal = encoder.normalised(cats)
 for module in encoder.body[: index_of["conv4_4"] + 1]:
     signal = Rectified.apply(signal) if isinstance(module, nn.ReLU) else module(signal)
-activation = signal[0, channel, *place]
-(independent,) = torch.autograd.grad(activation, encoder_input, activation.detach())
-assert correlation(independent[0], deconvnet(channel, place)) > 0.999, "the deconvnet is autograd with the ReLU's gate moved"
+(independent,) = torch.autograd.grad(signal[0, channel, *place], cats)
+assert correlation(independent[0], deconvnet(channel, place)) > 0.999, (
+    "the deconvnet is autograd with the ReLU's gate moved"
+)
 for (title, name), (cosine, spot) in {
     ("eye", "cats"): (0.92, (4, 8)),  # just below an eye of the other cat
     ("wheel", "lifeboat"): (0.76, (12, 13)),
@@ -732,11 +714,16 @@ assert [of["nearest", "colour"][i] for i in (0, 3)] == [100, 75]
 assert [of["nearest", "shape"][i] for i in (0, 3)] == [41, 99]
 assert of["linear", "colour"][3:] == [98, 63]
 assert [round(along, 2), round(still, 2)] == [0.8, 0.39]
-@@MEANCLAIMS@@
+assert (len(both), round(100 * np.mean(in_order)), round(100 * np.mean(same_axis))) == (236, 97, 90), "97; 90"
+assert [round(metrics[f"scenes-{name}"]["exact match"]) for name in ("soft", "none")] == [98, 41]
+assert round(100 - 100 * len(both) / len(told)) == 53
+
 assert round(bleu["lite0-soft"] - bleu["soft"], 1) == 2.7
 assert round(bleu["soft"] - bleu["none"], 1) == 1.2
 assert bleu["lite0-soft"] - bleu["lite0-none"] < 0.1
 assert stored_bytes == 196 * 512 * 2
 assert reading < computing / 10
 assert error < 2**-11, "one part in two thousand"
-@@TRIALCLAIMS@@
+assert len(channels) == 13, "the 12 maps"
+assert round(alike[deconvnet], 2) == 0.98
+assert abs(alike[gradient_of] - 0.29) < 0.02

@@ -63,13 +63,7 @@ def noun_or_next_by_loop(peak, own, noun):
     return 100 * sum(p == n for p, n in rows) / len(rows), 100 * sum(p == 1 for p, _ in rows) / len(rows)
 
 
-@right("2.2")
-def centre_by_counting(i, grid, size):
-    cell = list(itertools.product(*map(range, grid)))[i]
-    return tuple(k * (size / n) + size / n / 2 for k, n in zip(cell, grid, strict=True))
-
-
-@right("2.4")
+@right("2.3")
 def unpool_by_loop(values, pooled):
     back = torch.zeros_like(pooled)
     for b, c, y, x in torch.cartesian_prod(*map(torch.arange, values.shape)).tolist():
@@ -79,12 +73,12 @@ def unpool_by_loop(values, pooled):
 
 
 RIGHT["2.1"] += [lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1])]
-RIGHT["2.3"] += [lambda layers: reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)]
-RIGHT["2.5"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
+RIGHT["2.2"] += [lambda layers: reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)]
+RIGHT["2.4"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
 RIGHT["3.1"] += [lambda caption: re.findall(r"[^\W_]+(?:[-'][^\W_]+)*", caption.lower())]
 
 
-@right("2.6")
+@right("2.5")
 def likeness_by_standardising(picture, channel, place, channels, places):
     unit = [(x - x.mean()) / (x - x.mean()).norm() for x in (picture(c, place) for c in channels)]
     return np.mean(

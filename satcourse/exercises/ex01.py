@@ -85,15 +85,9 @@ attend.mistakes = {
     "the scores are complete, square root included: they go into the softmax as they are": lambda e, a: attend(
         e / a.shape[1] ** 0.5, a
     ),
+    "an argmax has no gradient: a softmax lets the others share": lambda e, a: (a[e.argmax()], 1.0 * (e == e.max())),
     "a sigmoid asks each input alone: a softmax makes them share": lambda e, a: (e.sigmoid() @ a, e.sigmoid()),
 }
-
-
-def _masks() -> list[tuple[Tensor, Tensor]]:
-    return [
-        (numbers(3, L), torch.arange(L) < torch.tensor([[5], [3], [1]])),
-        (numbers(2, 3, seed=1, scale=3) - 200, torch.tensor([[True, False, True], [False, True, True]])),
-    ]
 
 
 @exercise("1.3", "A softmax with a mask", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2.3")
@@ -105,17 +99,20 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
 masked_weights.says = (
     "sentences of 5, 3, 2 and 1 words, scores of -200 among theirs, weights that sum to 1 over words alone"
 )
-masked_weights.cases = _masks
+masked_weights.cases = lambda: [
+    (numbers(3, L), torch.arange(L) < torch.tensor([[5], [3], [1]])),
+    (numbers(2, 3, seed=1, scale=3) - 200, torch.tensor([[True, False, True], [False, True, True]])),
+]
 masked_weights.observe = with_gradients("e")
-masked_weights.advise = sums_to_one(1, over="the words")
+masked_weights.advise = lambda expected, got: (
+    sums_to_one(1, over="the words")(expected, got)
+    or f"padding has a weight of {got[''][expected[''] == 0].max():.2g}: which score does a softmax turn into exactly 0?"
+)
 masked_weights.mistakes = {
     "masked after the softmax: mask the scores before it": lambda e, mask: torch.softmax(e, 1) * mask,
     "the mask is the wrong way round: only padding has weight": lambda e, mask: masked_weights(e, ~mask),
     "exp(-200) is 0 in float32, and 0/0 no number: subtract the largest score, or let torch.softmax do it": lambda e, mask: (
         e.exp() * mask / (e.exp() * mask).sum(1, keepdim=True)
-    ),
-    "a finite score is no minus infinity: where all words have -200, padding wins": lambda e, mask: torch.softmax(
-        e.masked_fill(~mask, -20), 1
     ),
 }
 
@@ -135,7 +132,6 @@ score.observe = with_gradients("a", "s", "W_a", "W_s", "b", "v")
 score.mistakes = {
     "a state meets the words of its own sentence: give it an axis for them": partial(score, of=0),
     "the tanh is missing": lambda a, s, W_a, W_s, b, v: (a @ W_a.T + (s @ W_s.T).unsqueeze(1) + b) @ v,
-    "b is missing": lambda a, s, W_a, W_s, b, v: score(a, s, W_a, W_s, 0 * b, v),
 }
 
 
@@ -162,25 +158,13 @@ noun_or_next.cases = lambda: [
 ]
 noun_or_next.parts = ("percent on the noun", "percent on the next word")
 noun_or_next.mistakes = {
-    "the artefact lives: looks at the next word, whatever it is, count for the noun wherever the noun is the next word": partial(
+    "the artefact lives: a model that always looks one word on scores wherever the noun is the next word": partial(
         noun_or_next, least=1
     ),
     "divide by the number of determiners that can decide, not by that of all": lambda peak, own, noun: tuple(
         100 * ((peak == place) & (noun > own + 1)).float().mean() for place in (noun, own + 1)
     ),
-    "in percent: multiply by 100": lambda *x: tuple(share / 100 for share in noun_or_next(*x)),
 }
-
-
-def _writers() -> list[tuple[Callable[[Tensor, Tensor], Tensor], Tensor, Tensor]]:
-    def writer(seed: int) -> Callable[[Tensor, Tensor], Tensor]:
-        W, U = numbers(K, D, seed=seed), numbers(K, D, seed=seed + 1)
-        return lambda z, s: W @ (z - z.abs().mean()) * 4 + torch.tanh(U @ s)
-
-    return [
-        (writer(seed), numbers(n, D, seed=seed + 2, scale=2.0), numbers(D, seed=seed + 3))
-        for seed, n in ((0, 9), (9, 6))
-    ]
 
 
 @exercise("1.6", "Force the light", difficulty=2, minutes=6)
@@ -190,7 +174,7 @@ def lit(write: Callable[[Tensor, Tensor], Tensor], a: Tensor, s: Tensor) -> list
 
 
 lit.says = "a word for each of 9 and of 6 places, read alone"
-lit.cases = _writers
+lit.cases = lambda: [(lambda z, s: numbers(K, D) @ (z + s), numbers(n, D, seed=n), numbers(D, seed=1)) for n in (9, 6)]
 lit.given = lambda write, a, s: f"{len(a)} places"
 lit.mistakes = {
     "each place gives the same word: read one state, not the mean of all": lambda write, a, s: (

@@ -30,26 +30,12 @@ places.mistakes = {
 }
 
 
-@exercise("2.2", "Where is place i?", difficulty=1, minutes=4, equation="section 3.1.1")
-def centre(i: int, grid: tuple[int, int], size: int, *, half: float = 0.5, axis: int = 1) -> tuple[float, float]:
-    """The middle of cell i, in pixels from the top left corner: (y, x)."""
-    row, column = divmod(i, grid[axis])
-    return (row + half) * size / grid[0], (column + half) * size / grid[1]
+def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
+    """The middle (y, x) of cell i, in pixels from the top left corner."""
+    return (i // grid[1] + 0.5) * size / grid[0], (i % grid[1] + 0.5) * size / grid[1]
 
 
-centre.says = "three places in grids of 14 x 14, 7 x 7 and 2 x 5"
-centre.cases = lambda: [(60, (14, 14), 224), (7, (2, 5), 100), (23, (7, 7), 100)]
-centre.mistakes = {
-    "this is the upper left corner of the cell: its middle is half a cell farther": partial(centre, half=0.0),
-    "rows are as long as the grid is wide: divide by the number of columns": partial(centre, axis=0),
-    "a cell is as high as the picture over the number of rows": lambda i, grid, size: (
-        (i // grid[1] + 0.5) * size / grid[1],
-        (i % grid[1] + 0.5) * size / grid[1],
-    ),
-}
-
-
-@exercise("2.3", "The receptive field", difficulty=2, minutes=8, equation="section 5.4")
+@exercise("2.2", "The receptive field", difficulty=2, minutes=8, equation="section 5.4")
 def receptive_field(layers: Sequence[tuple[int, int]], *, early: bool = False) -> int:
     """Side of what one activation sees, from the kernels and strides of the layers, from pixels upwards."""
     side, jump = 1, 1
@@ -73,7 +59,7 @@ receptive_field.mistakes = {
     "the strides have no part in it": lambda layers: receptive_field([(kernel, 1) for kernel, _ in layers]),
     "a layer's own stride counts for the layers above it, not for itself": partial(receptive_field, early=True),
     "not every stride is 2": lambda layers: receptive_field([(kernel, min(stride, 2)) for kernel, stride in layers]),
-    "upwards, not the side grows with the stride but the distance between neighbours: it needs a variable of its own": lambda layers: (
+    "the side does not grow with the stride; the distance between neighbours does, and needs a variable of its own": lambda layers: (
         reduce(lambda side, layer: side * layer[1] + layer[0] - 1, layers, 1)
     ),
 }
@@ -87,7 +73,7 @@ def _at_every_maximum(values: Tensor, pooled: Tensor) -> Tensor:
     return _spread(values) * (pooled == _spread(functional.max_pool2d(pooled, 2)))
 
 
-@exercise("2.4", "Undo a pooling", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
+@exercise("2.3", "Undo a pooling", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
 def unpool(values: Tensor, pooled: Tensor) -> Tensor:
     """PyTorch's unpooling, its switches those of pooling by 2: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
     _, switches = functional.max_pool2d(pooled, 2, return_indices=True)
@@ -105,7 +91,7 @@ unpool.mistakes = {
 }
 
 
-@exercise("2.5", "How alike two places are", difficulty=1, minutes=5)
+@exercise("2.4", "How alike two places are", difficulty=1, minutes=5)
 def cosines(a: Tensor, q: Tensor) -> Tensor:
     """The cosine of each vector (L, D) with q (D,): (L,)."""
     return functional.cosine_similarity(a, q[None])
@@ -122,31 +108,29 @@ cosines.mistakes = {
 Picture = Callable[[int, Place], Tensor]
 
 
-def _alike(x: Tensor, y: Tensor) -> float:
-    return float(torch.corrcoef(torch.stack([x.flatten(), y.flatten()]))[0, 1])
+def _correlation(x: Tensor, y: Tensor) -> Tensor:
+    return torch.corrcoef(torch.stack([x.flatten(), y.flatten()]))[0, 1]
 
 
-@exercise("2.6", "Does the map matter?", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
+def _mean(
+    picture: Picture, exhibit: tuple[int, Place], others: Iterable[tuple[int, Place]], like: Any = _correlation
+) -> float:
+    return torch.stack([like(picture(*exhibit), picture(*other)) for other in others]).mean().item()
+
+
+@exercise("2.5", "Does the map matter?", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
 def likeness(
-    picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place], alike: Any = _alike
+    picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place], **by: Any
 ) -> float:
     """The mean correlation of a map's picture with those of the other maps at the same place."""
-    exhibit = picture(channel, place)
-    return sum(alike(exhibit, picture(other, place)) for other in channels if other != channel) / (len(channels) - 1)
+    return _mean(picture, (channel, place), ((other, place) for other in channels if other != channel), **by)
 
 
-def _mean_over(picture: Picture, exhibit: tuple[int, Place], others: Iterable[tuple[int, Place]]) -> float:
-    return torch.tensor([_alike(picture(*exhibit), picture(*other)) for other in others if other != exhibit]).mean()
-
-
-def _exhibits() -> list[tuple[Picture, int, Place, list[int], list[Place]]]:
+def _exhibits() -> list[tuple[Any, ...]]:
     """Pictures that the map makes, and pictures that the place makes, whatever the map."""
-
-    def painter(of_map: float, of_place: float) -> Picture:
-        one, other = 2 + numbers(9, 3, 4, 4, seed=1), numbers(5, 5, 3, 4, 4, seed=2)
-        return lambda channel, place: of_map * one[channel] + of_place * other[place]
-
-    return [(painter(*by), 3, (1, 4), [3, 0, 5, 8], [(0, 2), (1, 4), (3, 3)]) for by in ((1.0, 0.2), (0.2, 1.0))]
+    maps, where = 2 + numbers(9, 3, 4, 4, seed=1), numbers(5, 5, 3, 4, 4, seed=2)
+    by_map, by_place = lambda m, at: maps[m] + where[at] / 5, lambda m, at: maps[m] / 5 + where[at]
+    return [(picture, 3, (1, 4), [3, 0, 5, 8], [(0, 2), (1, 4), (3, 3)]) for picture in (by_map, by_place)]
 
 
 likeness.says = "it tells pictures that the map makes from pictures that the place makes, whatever the map"
@@ -154,15 +138,12 @@ likeness.cases = _exhibits
 likeness.given = lambda *_: "pictures that the map makes, then pictures that the place makes"
 likeness.mistakes = {
     "the artefact lives: you keep the map and change the place, and all that you see is that places differ": (
-        lambda picture, c, p, channels, places: _mean_over(picture, (c, p), ((c, place) for place in places))
+        lambda picture, m, at, maps, places: _mean(picture, (m, at), ((m, other) for other in places if other != at))
     ),
-    "two things change at once, the map and the place: keep the place": lambda picture, c, p, channels, places: (
-        _mean_over(picture, (c, p), ((m, place) for m in channels if m != c for place in places if place != p))
+    "the exhibit is compared with itself, too, and that is always 1": lambda picture, m, at, maps, places: _mean(
+        picture, (m, at), ((other, at) for other in maps)
     ),
-    "the exhibit is compared with itself, too, and that is always 1": lambda picture, c, p, channels, places: (
-        (likeness(picture, c, p, channels, places) * (len(channels) - 1) + 1) / len(channels)
-    ),
-    "a cosine: pictures of one brightness are alike without it; subtract each picture's mean, or use correlation": partial(
-        likeness, alike=lambda x, y: float(functional.cosine_similarity(x.flatten(), y.flatten(), 0))
+    "a cosine: pictures of one brightness are alike without it; use correlation": partial(
+        likeness, like=lambda x, y: functional.cosine_similarity(x.flatten(), y.flatten(), 0)
     ),
 }

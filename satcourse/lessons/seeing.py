@@ -1,7 +1,7 @@
 """What a convolutional network sees: the maps of each layer, how far a place sees, photographs that move (notebook 02).
 
 For encoders whose body is a plain sequence of convolutions, ReLUs and max pools: vgg19 and alexnet. Layers are named as in VGG: conv5_4
-is the fourth convolution of the fifth block *after its ReLU*, pool4 the max pool that ends the fourth block.
+is the fourth convolution of the fifth block *after its ReLU*.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,6 @@ def layer_names(encoder: Encoder) -> dict[str, int]:
             number += 1
             indices[f"conv{block}_{number}"] = index
         elif isinstance(module, nn.MaxPool2d):
-            indices[f"pool{block}"] = index
             block, number = block + 1, 0
     return indices
 
@@ -38,13 +37,6 @@ def look(encoder: Encoder, images: Tensor, layers: Iterable[str]) -> dict[str, T
     return {layer: maps[layer_names(encoder)[layer]] for layer in layers}
 
 
-def strongest(maps: Tensor, channel: int, count: int) -> list[tuple[int, tuple[int, int]]]:
-    """The peak (image, (row, column)) of a feature map in the `count` images where it is largest, the largest first: maps (B, C, h, w)."""
-    peaks, places = maps[:, channel].flatten(1).max(1)
-    order = peaks.argsort(descending=True, stable=True)[:count].tolist()
-    return [(image, divmod(int(places[image]), maps.shape[3])) for image in order]
-
-
 def side_holding(weights: Tensor, share: float) -> int:
     """Side of the smallest square around the centre of mass that contains a share of the weight: (H, W), non-negative."""
     weights = weights.double() / weights.double().sum()
@@ -56,11 +48,7 @@ def side_holding(weights: Tensor, share: float) -> int:
 
 
 def lowered(photo: Image.Image, by: int) -> Image.Image:
-    """A photograph shifted down by at most 48 pixels, cut to 160 x 160.
-
-    It is scaled as for the view "crop", its shortest side to 256. The window is smaller than the encoder's square, so there is no black
-    border.
-    """
+    """A photograph scaled as for the view "crop" and shifted down by at most 48 pixels, cut to 160 x 160: without a border."""
     square = centre(photo.resize(with_shortest(photo.size, SHORTEST), Image.Resampling.BILINEAR), SHORTEST, SHORTEST)
     low, high = (SHORTEST - WINDOW) // 2, (SHORTEST + WINDOW) // 2
     return square.crop((low, low - by, high, high - by))
