@@ -38,7 +38,7 @@ notebooks: .venv/.dev  ## run the notebooks whose sources have changed (ARGS=--a
 # Two at a time with one thread each, like the tests: for the small tensors of most notebooks two threads are slower than one.
 notebooks-check: .venv/.dev  ## run the notebooks; are they what their sources give?
 	$(BIN)/python tools/notebooks.py compare
-	$(PYTEST) --nbval-lax --nbval-current-env --nbval-cell-timeout 120 $(ARGS) notebooks
+	$(PYTEST) --nbval-lax --nbval-current-env --nbval-cell-timeout 300 $(ARGS) notebooks
 
 # A workbook in which somebody has worked is left alone.
 exercises: .venv/.installed  ## write the exercises and their solutions from their sources
