@@ -147,7 +147,8 @@ def _glances(seed: int, on: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor,
 def noun_or_next(peak: Tensor, own: Tensor, noun: Tensor, *, least: int = 2) -> tuple[Tensor, Tensor]:
     """Percentages of peaks on the noun and on the next word, of the determiners whose noun is not the next word: all (N,)."""
     apart = noun - own >= least
-    return tuple(100 * (peak == place)[apart].float().mean() for place in (noun, own + 1))
+    on_noun, on_next = (100 * (peak == place)[apart].float().mean() for place in (noun, own + 1))
+    return on_noun, on_next
 
 
 noun_or_next.says = "a model that looks at nouns lives; two that look one word on and two, whatever is there, do not"

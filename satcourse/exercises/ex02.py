@@ -77,7 +77,7 @@ def _at_every_maximum(values: Tensor, pooled: Tensor) -> Tensor:
 def unpool(values: Tensor, pooled: Tensor) -> Tensor:
     """PyTorch's unpooling, its switches those of pooling by 2: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
     _, switches = functional.max_pool2d(pooled, 2, return_indices=True)
-    return functional.max_unpool2d(values, switches, 2)
+    return functional.max_unpool2d(values, switches, (2, 2))
 
 
 unpool.says = "each value where its window had its first maximum, zeros elsewhere, in windows of four zeros, too"
