@@ -23,9 +23,9 @@ def dev_score(record: Mapping[str, Any], select: str) -> float:
 
     A BLEU-4 below 1 % is noise: until there is more, the probability per word decides, which is below 1.
     """
-    if select == "nll" or (select == "bleu4" and record["dev_bleu4"] < 1):
+    if select == "bleu4" and record["dev_bleu4"] < 1:
         return math.exp(-record["dev_nll"])
-    return record[f"dev_{select}"]
+    return -record["dev_nll"] if select == "nll" else record[f"dev_{select}"]
 
 
 def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[str, Any]:
