@@ -569,7 +569,10 @@ studied = {  # the decoder's passes for one estimate, and the estimates for each
     "0.5 mix, moving average": (1, list(map(bounds.mixed, one, soft_gradients))),
     "Gumbel-softmax, temperature 1": (
         1,
-        [bounds.gumbel(decoder, *each, 600, gumbel_softmax) for each in zip(images, captions, strict=True)],
+        [
+            bounds.gumbel(decoder, *each, 600, lambda e, g, _: gumbel_softmax(e, g, temperature=1.0))
+            for each in zip(images, captions, strict=True)
+        ],
     ),
 }
 truth = torch.stack([each.mean for each in one]).mean(0)  # the gradient of L_s, mean over the eight captions
@@ -636,6 +639,8 @@ def vimco_signal(log_w: Tensor) -> Tensor:
 # %%
 log_p = torch.stack([each.log_likelihood for each in eight]).mean()
 wanted = bounds.jacobian(log_p[None], weights)[0]  # the gradient of log p(y|a)
+weights_of_three = torch.tensor([[1.0, 2.0, 4.0]])
+print("signals of paths with weights 1, 2 and 4:", vimco_signal(weights_of_three.log()).numpy().round(2))
 rows = {
     1: [bounds.score_function(each, 4, "leave-one-out") for each in drawn],
     4: [bounds.vimco(each, 4, vimco_signal) for each in drawn],
@@ -754,7 +759,9 @@ of_hard, of_control = trained["hard, your loss"], trained["soft, the control"]
 # %% [markdown]
 # Your loss gains more than a nat, from -11.5 to -10.1, and the control gains nothing, so the gain is the bound's work. The entropy of
 # the maps falls from 2.88 to 2.71 with hard attention, and to 2.78 with the control: some of the sharpening comes with any training.
-# (How much of it depends on the seed. More seeds and objectives are in [docs/results.md](../docs/results.md).)
+# (Over
+# three seeds, 27 to 59 percent of it; hard attention gained 1.3 to 1.5 nats each time, the control none. More objectives are in
+# [docs/results.md](../docs/results.md).)
 
 # %% [markdown]
 # ## At test time: expected, most probable, or a sample
@@ -899,7 +906,7 @@ def tell(step, state, darts: Tensor) -> tuple[Tensor, Tensor]:
 # ```
 
 # %% [markdown]
-# **A fifth of its sampled captions please the judge. How many of 100 after 50 steps?**
+# **22 percent of its sampled captions please the judge. How many after 50 steps?**
 
 # %%
 my_after_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -917,7 +924,7 @@ def attempts(policy, rows, N, temperature=1.0):
         predicted = policy.predict(annotations, state, words)
         return predicted.logits / temperature, predicted.state
 
-    words, log_p = tell(step, state, torch.rand(len(each), 20))
+    words, log_p = tell(step, state, torch.rand(len(each), 25))
     lengths = (words != END).sum(1)
     texts = [soft.vocabulary.decode(ids[:n]) for ids, n in zip(words.tolist(), lengths.tolist(), strict=True)]
     right = [scenes.exact_match(text, checked[row]) for text, row in zip(texts, each.tolist(), strict=True)]
@@ -1003,7 +1010,7 @@ for name, k in (("right", 0), ("right and brief", 1)):
 # Brief: learnt. Eight tries used to find a right and brief caption for some half of the scenes, now for nearly all, and a lower temperature
 # does not do that. Right: not learnt. The old policy was right at least once in nearly every scene, and a lower temperature alone makes it
 # right more often than the rewards did. (Over three seeds of the training, the rewards added 6 to 12 points, the temperature 14 to 16.)
-# And the bill: a caption's entropy falls from almost 10 to 3 or 4 nats, the vocabulary from some 60 words to half as many. Whether rewards teach
+# And the bill: a caption's entropy falls from 9.6 to about 3 nats, the vocabulary from 61 words to about 32. Whether rewards teach
 # language models to reason, or only sharpen what they can do, is debated in these terms.
 
 # %% [markdown]
@@ -1063,14 +1070,14 @@ assert abs(start.spread - 2.88) < 0.02
 assert abs(of_hard.spread - 2.71) < 0.02
 assert abs(of_control.spread - 2.78) < 0.02
 assert [round(0.6 * with_look[look]) for look in ("expected", "sample")] == [58, 56]
-assert abs(percent(before[1]) - 21) < 3, "a fifth"
+assert round(percent(before[1])) == 22
 assert abs(percent(after[1]) - 92) < 3
 assert percent(after[1]) > percent(after[0]) - 3
 assert percent(before[0].any(1)) > 97
 assert learnt(before[1], after[1]) > 0.3 > 0.05 > learnt(before[1], colder[1])
 assert learnt(before[0], after[0]) < 0.02
 assert percent(colder[0]) > percent(after[0])
-assert abs(before[2] - 9.6) < 0.4, "almost 10"
+assert abs(before[2] - 9.6) < 0.1
 assert after[2] < 4
-assert abs(before[3] - 61) < 4, "some 60"
+assert before[3] == 61
 assert abs(after[3] - 32) < 4
