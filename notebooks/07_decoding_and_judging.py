@@ -681,19 +681,14 @@ plt.show()
 # called it *hallucination*. CHAIR$_i$ is the share of these among all objects mentioned, CHAIR$_s$ the share of captions that invent anything.
 
 
-# %% tags=["task:7.5"]
+# %%
 def chair(said: list[set], there: list[set]) -> tuple[float, float]:
     """CHAIR_i and CHAIR_s in percent. said: the objects that each caption mentions. there: those of its picture."""
-    # BEGIN SOLUTION
     invented = [len(ours - theirs) for ours, theirs in zip(said, there)]
     share_of_objects = sum(invented) / sum(len(ours) for ours in said)
     share_of_captions = sum(count > 0 for count in invented) / len(said)
     return 100 * share_of_objects, 100 * share_of_captions
-    # END SOLUTION
 
-
-# %% [markdown] tags=["hint"]
-# `ours - theirs` is what a set has and another one has not. For CHAIR_i, sum over all captions before you divide.
 
 # %% [markdown]
 # A scene knows what is in it, so there CHAIR is exact. An object is a colour and a shape.
@@ -899,7 +894,7 @@ reveal("sentences, percent", forced_scores["forced"][2])
 from satcourse.exercises.ex07 import OPPOSITES
 
 
-# %% tags=["task:7.6"]
+# %% tags=["task:7.5"]
 def lie(references: list[str]) -> str:
     """A false caption, in small letters and without punctuation, as the references are."""
     # BEGIN SOLUTION
@@ -919,7 +914,7 @@ def lie(references: list[str]) -> str:
 # is said, the recall $R$. The score is $F = 2PR / (P + R)$, 0 if no fact is both.
 
 
-# %% tags=["task:7.7"]
+# %% tags=["task:7.6"]
 def agreement(said: set, there: set) -> float:
     """F of the facts that a caption says, which may be none, and those of its picture."""
     # BEGIN SOLUTION

@@ -181,13 +181,13 @@ def step(
     if wrong != "scaled":
         scaler.unscale_(optimiser)
     nn.utils.clip_grad_norm_(decoder.parameters(), 9.0 if wrong == "long" else most)
-    scaler.step(optimiser)
+    optimiser.step() if wrong == "infinite" else scaler.step(optimiser)
     scaler.update()
     return sum(loss.item() for loss in losses)
 
 
-step.says = "three steps of two decoders in bf16, with a scaled loss and two parts: losses, and where the weights are"
-step.cases = lambda: [(0, 0.1, 1024.0), (3, 5.0, 1.0)]
+step.says = "three steps of decoders in bf16, losses scaled, one of them to infinity, and two parts: losses, and where the weights are"
+step.cases = lambda: [(0, 0.1, 1024.0), (3, 5.0, 1.0), (0, 1.0, math.inf)]
 step.observe = _stepped
 step.given = lambda seed, most, scale: f"most = {most}, and a scale of {scale:g}"
 step.tolerance = 0.01
@@ -198,6 +198,9 @@ step.mistakes = {
     "all parts are kept in memory until the end: go backwards after each": partial(step, wrong="held"),
     "the scaled gradients are clipped: unscale them first": partial(step, wrong="scaled"),
     "the gradients are not clipped": partial(step, wrong="long"),
+    "infinite gradients reach the weights: the scaler takes the step, or leaves it out": partial(
+        step, wrong="infinite"
+    ),
 }
 
 

@@ -71,7 +71,9 @@ def calibration(sure: Tensor, right: Tensor) -> None:
     """Draw how often a captioner's words (N,) were right against how sure it was, and where its reader stands beside it."""
     _, axes = plt.subplots(figsize=(4, 3.6))
     tenth = (10 * sure).long().clamp(max=9)
-    means = [(sure[tenth == n].mean(), right[tenth == n].float().mean()) for n in tenth.unique()]
+    means = [
+        (sure[tenth == n].mean(), right[tenth == n].float().mean()) for n in tenth.unique() if (tenth == n).sum() >= 10
+    ]
     axes.plot([0, 1], [0, 1], color="#b0b4be", linewidth=1)
     axes.plot(*zip(*means, strict=True), marker="o", label="the captioner's words")
     held = [low <= truth <= high for low, high, truth in kept().values()]
