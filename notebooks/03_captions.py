@@ -39,7 +39,8 @@ from torch import Tensor, nn
 from satcourse.exercises import reveal, seal, skip
 from satcourse.exercises.ex03 import IMPOSTORS
 from satcourse.figures import use_page_style
-from satlib.data import counts, scenes
+from satcourse.lessons import counts
+from satlib.data import scenes
 from satlib.data.batches import pairs
 from satlib.data.text import Vocabulary, tokenise
 from satlib.model.decoder import Decoder
@@ -192,7 +193,7 @@ unknown = [
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.1), layout="constrained")
 left.loglog(np.arange(1, len(seen) + 1), seen, label=f"Flickr8k: {len(seen):,} words")
-drawn = sorted(counts.count(data)["train"].words.values(), reverse=True)
+drawn = sorted(counts.count(data.split("train")).words.values(), reverse=True)
 left.loglog(np.arange(1, len(drawn) + 1), drawn, "C5--", label=f"drawn scenes: {len(drawn)} words")
 left.set(xlabel="rank of the word (1: the most frequent)", ylabel="times it is said", title="training captions")
 left.legend()

@@ -53,9 +53,9 @@ from torch.utils.flop_counter import FlopCounterMode
 import satlib
 from satcourse.exercises import reveal, seal, skip
 from satcourse.figures import use_page_style
-from satcourse.lessons import patches
+from satcourse.lessons import counts, patches
 from satlib import recipe
-from satlib.data import counts, datasets, features, folder, scenes
+from satlib.data import datasets, features, folder, scenes
 from satlib.data.batches import ImageBatches, pairs
 from satlib.data.text import PAD, Vocabulary
 from satlib.evaluation import evaluate, plots, statistics, table

@@ -159,6 +159,18 @@ def test_own_folder_by_csv(tmp_path):
     refused("FOLDER", tmp_path, "--set data.name=PATH")
 
 
+def test_what_a_table_says_is_not_lost(tmp_path):
+    """Folders that name splits, lists of captions written as text, more than five captions, a line break in one."""
+    seven = "".join(f"val/b.jpg,cat {number}\n" for number in range(7))
+    rows = f"""train/a.jpg,"['a dog', 'it is [old]']"\n{seven}test/c.jpg,"[A] bird\non it"\n"""
+    write(tmp_path / "captions.csv", "image,caption\n" + rows)
+    assert read(tmp_path, require_images=False) == {
+        "train/a.jpg": ("train", ("a dog", "it is [old]")),
+        "val/b.jpg": ("dev", tuple(f"cat {number}" for number in range(7))),
+        "test/c.jpg": ("test", ("[A] bird on it",)),
+    }
+
+
 def test_several_sets_are_one(tmp_path):
     """Each keeps its splits and its photographs, and is cut on its own; two images of one name are refused."""
     for name, colour, images in (("one", "red", "abc"), ("two", "blue", "de"), ("three", "red", "b")):
@@ -233,11 +245,14 @@ def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
     ("rows", "words"),
     [
         ("a.jpg,A dog\nb.jpg,A cat\n", ["first line must name"]),
-        ("image,caption\na.jpg,.\n", ["line 2", "without a word"]),
+        ("image,caption\na.jpg,.\n", ["line 2: 1 rows lack"]),
         ("image,caption,split\na.jpg,A dog, running,train\n", ["line 2", "double quotes"]),
         ('image,caption\na.jpg,"A dog\n', ["line", "quotation marks"]),
         ("image,caption,split\na.jpg,A dog,train\na.jpg,A dog,test\n", ["line 3", "train", "test"]),
         ("image,caption\na.jpg,Ein Kätzchen\n", ["captions.csv", "not UTF-8", "line 2"]),
+        ("image,caption\na.jpg,nan\nb.jpg,A cat\nc.jpg,\n", ["line 2, 4: 2 rows lack"]),
+        ('image,caption\na.jpg,"A dog\nb.jpg,A cat\nc.jpg,12"\n', ["mark in line 2", "to line 4"]),
+        ("image,caption\ntrain/a.jpg,A dog\nb.jpg,A cat\n", ["train/a.jpg is", "b.jpg is not", "column split"]),
     ],
 )
 def test_bad_folders(tmp_path, rows, words):
@@ -263,11 +278,30 @@ def test_check_counts_by_hand(tmp_path, capsys):
     write(tmp_path / "c.jpg", "not an image")
     assert not check(str(tmp_path), progress=False)
     lines = capsys.readouterr().out.splitlines()
-    assert ["train", "1", "2", "2-2", "2-3", "(2.5)", "100.00%"] in [line.split() for line in lines]
-    assert ["dev", "1", "1", "1-1", "3-3", "(3.0)", "66.67%"] in [line.split() for line in lines]  # a, runs; not cat
+    assert ["train", "1", "2", "2-2", "0", "2-3", "(2.5)", "100.00%"] in [line.split() for line in lines]
+    assert ["dev", "1", "1", "1-1", "0", "3-3", "(3.0)", "66.67%"] in [
+        line.split() for line in lines
+    ]  # a, runs; not cat
     # a, dog, runs and the two special words
     for part in ("K = 5", "1 read, 2 missing or unreadable", "b.jpg does not exist", "the image", "c.jpg"):
         assert part in "\n".join(lines)
     write(tmp_path / "captions.csv", "image,caption,split\na.jpg,A dog,valid\n")
     assert not check(str(tmp_path), progress=False)
     assert "no images in train: satlib train needs" in capsys.readouterr().out
+
+
+def test_check_names_what_would_go_wrong_in_silence(tmp_path, capsys):
+    long = " and ".join(["a dog"] * 20)  # 59 words
+    rows = [f"train/a.png,{long}", "val/b.png,a dog", "test/c.png,a cat", "train/d.png,a dark cat"]
+    write(tmp_path / "captions.csv", "\n".join(["image,caption", *rows]))
+    for name, colour in (("train/a", "red"), ("val/b", "blue"), ("test/c", "red"), ("train/d", (9, 9, 15))):
+        file = tmp_path / f"{name}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (9, 9), colour).save(file)
+    assert not check(str(tmp_path), progress=False)
+    out = capsys.readouterr().out
+    assert "train/a.png (train), test/c.png (test): the same photograph" in out
+    assert "train/d.png is nearly black: its values end at 15 of 255" in out
+    (row,) = [line.split() for line in out.splitlines() if line.startswith("train ")]
+    assert row[:5] == ["train", "2", "2", "1-1", "1"]  # one of over 40 words
+    assert "4 read, 0 missing" in out

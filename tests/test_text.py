@@ -5,7 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from satlib.data import counts, scenes
+from satcourse.lessons import counts
+from satlib.data import scenes
 from satlib.data.text import END, UNKNOWN, Vocabulary, normalise, tokenise, written
 from satlib.errors import SatlibError
 from satlib.model import shipped

@@ -518,7 +518,8 @@ def _results_folder(options: argparse.Namespace, captions: "CaptionSet") -> Path
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf")  # where letters are lost, they are escaped
+    print(json.dumps(value, indent=1, ensure_ascii=not unicode, allow_nan=False))
 
 
 def _print_rows(rows: dict[str, str]) -> None:

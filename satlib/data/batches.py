@@ -1,4 +1,4 @@
-"""Batches of captions of one length (section 4.3), which need no padding; and batches of images, with all captions or none.
+"""Batches of captions of one length (section 4.3), without padding; and of images, with all captions or none.
 
 The order of an epoch's batches depends only on (seed, epoch), so a resumed run sees the same batches.
 """

@@ -1,4 +1,4 @@
-"""Caption sets: images with their captions and splits (section 5.2). Every source loads into the same small object, `CaptionSet`."""
+"""Caption sets: images with their captions and splits (section 5.2). Every source loads into a `CaptionSet`."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,6 @@ from satlib.data import images
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
 
-MAX_REFERENCES = 5
 SPLITS = ("train", "dev", "test")
 # Names of splits elsewhere -> ours. Karpathy's restval is the part of COCO's val2014 that he adds to training.
 SPLIT_NAMES = {split: split for split in SPLITS} | dict.fromkeys(("val", "valid", "validation"), "dev")
@@ -24,7 +23,7 @@ class Example:
 
     image_id: str  # unique within its set: the file's name, or its path inside the set's folder
     split: str  # "train", "dev" or "test"
-    references: tuple[str, ...]  # 1 to 5 raw captions, each on one line
+    references: tuple[str, ...]  # raw captions, each on one line
     path: Path | None = None  # None if the image has no file of its own
 
 
@@ -47,7 +46,7 @@ class CaptionSet:
         return tuple(example for example in self.examples if example.split == name)
 
     def shortened(self, train_images: int) -> "CaptionSet":
-        """The set with only this many training images, from the first; 0 means all."""
+        """The set with only the first training images; 0 means all."""
         if not train_images:
             return self
         return replace(self, examples=self.split("train")[:train_images] + self.split("dev") + self.split("test"))
@@ -66,12 +65,12 @@ class CaptionSet:
 
 
 def clean(captions: Iterable[str]) -> list[str]:
-    """Captions on one line each, with single spaces; those without a word are left out."""
-    return [" ".join(caption.split()) for caption in captions if tokenise(caption)]
+    """Captions on one line each, with single spaces; those without a word, or with "nan" or "null" alone, are left out."""
+    return [" ".join(caption.split()) for caption in captions if tokenise(caption) not in ([], ["nan"], ["null"])]
 
 
 def split_name(name: str, where: str) -> str:
-    """Our name of a split; `where` it is written is for the message."""
+    """Our name of a split; `where` is for the message."""
     if name.strip().lower() not in SPLIT_NAMES:
         raise SatlibError(f"{where}: unknown split {name!r}; write train, dev or test")
     return SPLIT_NAMES[name.strip().lower()]

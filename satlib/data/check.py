@@ -1,9 +1,11 @@
 """`satlib data check NAME`: statistics of a caption set, and missing or unreadable images."""
 
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tabulate import tabulate
 
 from satlib.data.caption_set import SPLITS, Example
@@ -12,28 +14,40 @@ from satlib.data.features import read_ahead
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
+from satlib.recipe import DataConfig
+
+MOST = DataConfig().max_length  # captions of more words are not trained on
 
 
 def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
-    """Print what a caption set has; is every image readable, and are there some in train and dev?"""
+    """Print what a caption set has; is every image readable, and there once, and are some in train and dev?"""
     data = load(name, root, require_images=False)
 
-    def problem_of(example: Example) -> str:
+    def look(example: Example) -> tuple[str, str]:
+        """What is wrong with an image, and the hash of its pixels."""
         try:
-            data.photo(example)
+            photo = data.photo(example)
         except SatlibError as error:
-            return str(error)
-        return ""
+            return str(error), ""
+        brightest = int(np.asarray(photo).max())
+        dark = f"{example.image_id} is nearly black: its values end at {brightest} of 255; stretch them"
+        return dark * (brightest < 32), sha256(photo.tobytes()).hexdigest()
 
-    checked = read_ahead(problem_of, data.examples, min(8, os.cpu_count() or 1))
-    problems = [*filter(None, progress_bar(checked, total=len(data), unit="img", desc=data.name, show=progress))]
+    looks = read_ahead(look, data.examples, min(8, os.cpu_count() or 1))
+    looks = [*progress_bar(looks, total=len(data), unit="img", desc=data.name, show=progress)]
+    read = sum(bool(pixels) for _, pixels in looks)
+    problems, first = [problem for problem, _ in looks if problem], dict[str, Example]()
+    for one, (_, pixels) in zip(data.examples, looks, strict=True):
+        other = first.setdefault(pixels or one.image_id, one)
+        if other is not one and one.path:
+            problems.append(f"{other.image_id} ({other.split}), {one.image_id} ({one.split}): the same photograph")
     splits = {split: data.split(split) for split in SPLITS}
     vocabulary = data.vocabulary(10_000, 1) if splits["train"] else ()
     rows = [_statistics(examples, split, vocabulary) for split, examples in splits.items() if examples]
     print(f"{data.name}: {data.home or 'images without files of their own'}\n")
     print(tabulate(rows, headers="keys"))
     print(f"\nvocabulary of the training captions: K = {len(vocabulary):,}")
-    print(f"images: {len(data) - len(problems):,} read, {len(problems):,} missing or unreadable")
+    print(f"images: {read:,} read, {len(data) - read:,} missing or unreadable")
     for problem in problems:
         print(f"  {problem}")
     lacking = [split for split in ("train", "dev") if not splits[split]]
@@ -52,6 +66,7 @@ def _statistics(examples: tuple[Example, ...], split: str, vocabulary: Vocabular
         "images": len(examples),
         "captions": len(captions),
         "per image": f"{min(references)}-{max(references)}",
+        f"over {MOST} words": sum(length > MOST for length in lengths),
         "words (mean)": f"{min(lengths)}-{max(lengths)} ({sum(lengths) / len(lengths):.1f})",
         "known words": f"{sum(known) / len(known):.2%}",
     }

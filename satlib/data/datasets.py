@@ -1,4 +1,4 @@
-"""The data sets by name: each loads into a `CaptionSet`. Loading reads captions only: an image is opened, or drawn, when it is used."""
+"""The data sets by name: each loads into a `CaptionSet`. Loading reads captions only: images are opened, or drawn, when used."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ def data_root(option: str | None = None) -> Path:
 
 
 def load(name: str, root: Path | None = None, require_images: bool = True, train_images: int = 0) -> CaptionSet:
-    """The caption set called `name`, with only the first `train_images` of training (0: all; of scenes, the default number).
+    """The caption set called `name`, with only the first `train_images` of training (0: all, or of scenes the default).
 
     name: one of `NAMES`; the path, from here or from the root, of a folder (`satlib.data.folder`) or of one of Karpathy's JSON
     files; a set on Hugging Face's Hub, "hf:USER/NAME" (`satlib.data.hub`); or several of these, "flickr8k+FOLDER", each of which

@@ -1,8 +1,7 @@
-"""Downloading Flickr8k and COCO: archives are verified before they are unpacked.
+"""Downloading Flickr8k and COCO: archives are verified, then unpacked.
 
-None of the checksums was computed by us. Those of COCO and of Karpathy's splits are recorded by TensorFlow Datasets
-(tensorflow_datasets/url_checksums/coco.txt, coco_captions.txt). For Flickr8k we found no published SHA-256; torchdatasets for R
-(mlverse/torchvision) and a CMake script for C++ independently record the same MD5.
+The checksums are others': those of COCO and of Karpathy's splits are in TensorFlow Datasets (url_checksums/coco.txt,
+coco_captions.txt); the MD5 of Flickr8k are in torchdatasets for R (mlverse/torchvision) and in a CMake script for C++.
 """
 
 import fnmatch
@@ -55,7 +54,7 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
 
 
 def fetch(name: str, root: Path, progress: bool = True) -> None:
-    """Download a data set into its folder under the data root; what is there is not downloaded again."""
+    """Download a data set into its folder below the data root, but for what is there."""
     if name not in ARCHIVES:
         raise SatlibError(
             f"{name} cannot be downloaded, only {' and '.join(ARCHIVES)}; data/README.md says where it comes from"
@@ -72,7 +71,7 @@ def fetch(name: str, root: Path, progress: bool = True) -> None:
 
 
 def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
-    """The path of a verified archive in the folder, downloaded if no copy is there."""
+    """The path of a verified archive in the folder, downloaded if need be."""
     path, reasons = folder / Path(archive.file).name, []
     for mirror in archive.mirrors:
         try:

@@ -5,8 +5,7 @@ The official layout, as a folder or as the authors' `annotations.zip`:
     Annotations/NUMBER.xml   the photograph's size, and objects: ids of entities with a box in pixels, or without one
     Sentences/NUMBER.txt     the captions, one per line, with phrases in brackets: [/EN#18/people A child] in ...
 
-It covers Flickr30k and Flickr8k, whose file names begin with the same numbers. About 1 % of the captions were respelt ("grey"
-to "gray") and are not found.
+It covers Flickr30k and Flickr8k, whose files have the same numbers. About 1 % of the captions were respelt and are not found.
 """
 
 import re

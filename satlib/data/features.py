@@ -1,6 +1,6 @@
 """Annotation vectors on disk: computed once (`satlib.training.features`), read by every run.
 
-A feature store is a folder with two files. `annotations.f16` is an array with one row (L, D) of float16 per image.
+In a store's folder, `annotations.f16` is an array with one row (L, D) of float16 per image.
 `manifest.json` records the photographs' folder, the encoder, the hash of its weights and the view, and for each image its row
 and the size and modification time of its file, so that new and changed images are noticed.
 """
@@ -149,7 +149,7 @@ class Pixels:
 
 
 def read_ahead(read: Callable[[Item], Value], items: Iterable[Item], threads: int = 2) -> Iterator[Value]:
-    """Yield read(item) for each item in order, while threads read the next few items."""
+    """Yield read(item) for each item in order, while threads read the next few."""
     items = iter(items)
     with ThreadPoolExecutor(threads) as pool:
         pending = deque(pool.submit(read, item) for item in islice(items, threads + 1))

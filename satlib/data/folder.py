@@ -1,11 +1,14 @@
 """Your own folder: images and captions.csv with the columns image, caption and, optionally, split (train, dev or test).
 
-An image is named by its path inside the folder and may have several rows. Without a split, a hash of that path assigns it to
-train, dev or test in the ratio 8 : 1 : 1, so an image stays in its split when others are added.
+An image is named by its path inside the folder and may have several rows, or a list of captions. Without a column split, folders
+train, dev (or val) and test name the splits; without those a hash of the path does, 8 : 1 : 1, and images keep their splits when
+others are added.
 
-captions.txt and Images/, as Kaggle has Flickr8k, are read in the same way; photographs of Flickr8k get its official splits.
+captions.txt and Images/, as Kaggle has Flickr8k, are read likewise; photographs of Flickr8k get its official splits.
 """
 
+import ast
+import contextlib
 import csv
 import hashlib
 import io
@@ -14,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example, assemble, clean, split_name
+from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, Example, assemble, clean, split_name
 from satlib.errors import SatlibError
 from satlib.files.reading import read_text
 
@@ -32,7 +35,7 @@ class Row(NamedTuple):
 
 
 def save(data: CaptionSet, folder: Path) -> None:
-    """Write a caption set as such a folder: one PNG per image, named after its image id, and at last captions.csv."""
+    """Write a caption set as such a folder: a PNG per image, named after its id, and at last captions.csv."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for example in data.examples:
@@ -53,18 +56,18 @@ def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
     """An example for each image, with its captions, its split and its path, if it has one."""
     captions: dict[str, list[str]] = defaultdict(list)
     splits: dict[str, str] = {}
+    if bad := [row.where for row in rows if not row.image.strip(". ") or len(clean(row.captions)) < len(row.captions)]:
+        others = "".join(f", {where.rpartition(' ')[2]}" for where in bad[1:9])
+        raise SatlibError(f"{bad[0]}{others}: {len(bad):,} rows lack an image or a caption; complete or delete them")
     for row in rows:
-        texts = clean(row.captions)
-        if not row.image.strip(". ") or not texts or len(texts) < len(row.captions):
-            raise SatlibError(f"{row.where}: no image, or a caption without a word; complete the row or delete it")
-        captions[row.image] += texts
+        captions[row.image] += clean(row.captions)
         if row.split:
             split = split_name(row.split, row.where)
             if splits.setdefault(row.image, split) != split:
                 raise SatlibError(f"{row.where}: {row.image} is in split {split}, but in {splits[row.image]} above")
-    splits = splits or _official_8k(captions) or {}
+    splits = splits or _official_8k(captions) or _by_folders(captions)
     return [
-        Example(image_id, split, tuple(texts[:MAX_REFERENCES]), paths.get(image_id))
+        Example(image_id, split, tuple(texts), paths.get(image_id))
         for image_id, texts in captions.items()
         if (split := splits.get(image_id) or by_hash(image_id)) in SPLITS
     ]
@@ -81,6 +84,15 @@ def _official_8k(image_ids: Iterable[str]) -> dict[str, str] | None:
     return splits if "" not in splits.values() and set(SPLITS) <= set(splits.values()) else None
 
 
+def _by_folders(image_ids: Iterable[str]) -> dict[str, str]:
+    """The splits that the first folders of the images' paths are named after; all of them must be, or none."""
+    splits = {image_id: SPLIT_NAMES.get(image_id.partition("/")[0].lower(), "") for image_id in image_ids}
+    named, other = (choose(splits, key=splits.__getitem__, default="") for choose in (max, min))
+    if any(splits.values()) and not all(splits.values()):
+        raise SatlibError(f"{named} is in a folder named after a split, {other} is not; write them in a column split")
+    return splits if all(splits.values()) else {}
+
+
 def by_hash(image_id: str) -> str:
     """The split of an image by the SHA-256 of its id: train for 8 in 10 images, dev for 1, test for 1."""
     tenth = int.from_bytes(hashlib.sha256(image_id.encode()).digest()[:8], "big") % 10
@@ -93,13 +105,27 @@ def _read(table: Path) -> Iterator[Row]:
     columns = reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or []]
     if not {"image", "caption"} <= set(columns):
         raise SatlibError(f"{table}: the first line must name the columns image,caption; it is {','.join(columns)}")
+    last = reader.line_num
     try:
         for row in reader:
-            where = f"{table}, line {reader.line_num}"
+            first, last = last + 1, reader.line_num
+            where = f"{table}, line {last}"
             if None in row and columns[-1] != "caption":
                 raise SatlibError(f"{where}: too many columns; put double quotes around a caption that contains commas")
             caption = ",".join([row["caption"], *row.get(None, [])])
-            # "./a.jpg" and "a.jpg" are the same image
-            yield Row(where, Path(row["image"].strip()).as_posix(), [caption], row.get("split"))
+            image = Path(row["image"].strip())  # "./a.jpg" and "a.jpg" are the same image
+            if image.suffix and any(f"{image.suffix}," in line for line in caption.splitlines()[1:]):
+                raise SatlibError(
+                    f"{table}: a quotation mark in line {first} swallows the rows to line {last}; double it"
+                )
+            yield Row(where, image.as_posix(), texts_in(caption), row.get("split"))
     except csv.Error as error:
         raise SatlibError(f"{table}, line {reader.line_num}: {error}; check the quotation marks") from error
+
+
+def texts_in(caption: str) -> list[str]:
+    """A caption; or several, where they are written as a list of Python or JSON: ["a dog", "a brown dog"]."""
+    with contextlib.suppress(SyntaxError, ValueError):
+        if isinstance(several := ast.literal_eval(caption), list) and several:
+            return [str(text) for text in several]
+    return [caption]

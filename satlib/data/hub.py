@@ -14,7 +14,7 @@ from PIL import Image
 
 from satlib.data import images
 from satlib.data.caption_set import CaptionSet, Example
-from satlib.data.folder import Row, examples_of
+from satlib.data.folder import Row, examples_of, texts_in
 from satlib.errors import SatlibError
 
 ON_THE_HUB = "hf:"  # begins the name of a set on the Hub
@@ -29,7 +29,7 @@ def load(place: str) -> CaptionSet:
         import datasets
     except ImportError as error:
         raise SatlibError(
-            f"{place} has no captions.csv; to read it with Hugging Face's datasets, pip install 'satlib[hub]'"
+            f"{place} has no captions.csv; to read it by Hugging Face's datasets: pip install 'satlib[hub]'"
         ) from error
     name = place.removeprefix(ON_THE_HUB)
     try:
@@ -57,7 +57,7 @@ def load(place: str) -> CaptionSet:
 
 
 def _bytes(content: dict[str, Any]) -> bytes:
-    """An encoded image: in the table, or in a file of its own beside it."""
+    """An encoded image, in the table or in a file beside it."""
     return content["bytes"] or Path(content["path"]).read_bytes()
 
 
@@ -66,5 +66,5 @@ def _captions(row: Mapping[str, Any], where: str) -> list[str]:
     for word in ("caption", "text", "sentence"):
         columns = [value for name, value in row.items() if name.lower().startswith(word) and value]
         if columns:
-            return [text for value in columns for text in (value if isinstance(value, list) else [value])]
+            return [text for value in columns for text in (value if isinstance(value, list) else texts_in(value))]
     raise SatlibError(f"{where}: no caption in a column caption or text; the columns are {', '.join(row)}")

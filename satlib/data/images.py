@@ -72,8 +72,7 @@ def square(photo: Image.Image, view: str = "whole") -> Image.Image:
     """The square of 224 x 224 pixels that the encoder sees; a photograph of exactly that size is returned unchanged.
 
     The view "whole" squeezes the whole photograph into the square with a Hamming filter; "crop" scales the shorter side to 256
-    pixels with a bilinear filter and crops the centre, as in the paper. Both filters are antialiased; the Hamming filter
-    preserves more fine detail.
+    pixels with a bilinear filter and crops the centre, as in the paper. Both filters are antialiased.
     """
     if photo.size == (SIZE, SIZE):
         return photo

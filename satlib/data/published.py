@@ -11,16 +11,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from satlib.data.caption_set import MAX_REFERENCES, SPLITS, CaptionSet, Example, assemble, clean, split_name
+from satlib.data.caption_set import SPLITS, CaptionSet, Example, assemble, clean, split_name
 from satlib.errors import SatlibError
 from satlib.files.reading import Name, read_json, read_lines
+
+MAX_REFERENCES = 5  # for an image, as is common practice; a few of COCO's have seven
 
 
 def load_flickr8k(folder: Path, require_images: bool = True) -> CaptionSet:
     """Flickr8k in its official layout and splits: 6,000 / 1,000 / 1,000 images with 5 captions each.
 
-    The caption file also lists 91 photographs that are in no split, and a file that does not exist
-    ("2258277193_586949ec62.jpg.1", five lines). These are ignored, which is common practice.
+    Captions of 91 photographs in no split, and of a file that does not exist, are ignored, which is common practice.
     """
     photos, texts = folder / "Flicker8k_Dataset", folder / "Flickr8k_text"
     token, lists = texts / "Flickr8k.token.txt", {split: texts / f"Flickr_8k.{split}Images.txt" for split in SPLITS}

@@ -153,7 +153,7 @@ def _draw(example: Example, seed: int) -> Image.Image:
 
 
 def _random(seed: int, image_id: str, purpose: str) -> RandomState:
-    """A separate random stream for each scene and purpose, so changing the drawing does not change objects or captions."""
+    """A random stream for each scene and purpose: changing the drawing does not change objects or captions."""
     digest = hashlib.sha256(f"satlib scenes/{seed}/{image_id}/{purpose}".encode()).digest()
     return RandomState(np.frombuffer(digest, dtype="<u4").astype(np.uint32))
 

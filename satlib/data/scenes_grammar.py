@@ -5,8 +5,8 @@ A caption names two objects, each with size, colour, shape and texture (if it is
     "A tiny striped red star floats above a large blue square."
     "Below a big yellow star with white dots there is a little green circle."
 
-`captions` writes such sentences, and `parse` reads exactly these: it replaces the noun phrases by placeholders ("x is above y")
-and looks up the result among all sentences of the grammar. `phrases` also finds the noun phrases of partly wrong sentences.
+`captions` writes such sentences, and `parse` reads exactly these: with placeholders for the noun phrases ("x is above y"),
+each is looked up among all sentences of the grammar. `phrases` also finds the noun phrases of partly wrong sentences.
 """
 
 import re

@@ -103,7 +103,7 @@ def _triangle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """A five-pointed star: its symmetry axes (36 degrees from the upper point) fold it twice onto a single edge."""
+    """A five-pointed star: its symmetry axes (36 degrees from the upper point) fold it twice onto one edge."""
     x, y = np.abs(x), 0.1 - y  # from here on, y points up
     for _ in range(2):
         beyond = np.maximum(_COS36 * x - _SIN36 * y, 0)
@@ -113,7 +113,7 @@ def _star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _heart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """A square standing on a corner, with a disc on each upper side. Clutter only: no caption names it."""
+    """A square on its corner, with a disc on each upper side. Clutter only: no caption names it."""
     x, y = np.abs(x) * 1.2, (y + 0.16) * 1.2
     lobe = np.sqrt((x - 0.5) ** 2 + (y + 0.5) ** 2) - math.sqrt(0.5)
     return np.minimum((x + np.abs(y) - 1) / math.sqrt(2), lobe) / 1.2

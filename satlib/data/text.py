@@ -22,7 +22,7 @@ _RUN = rf"(?:{_LETTER}{_MARKS})++"
 # A separate clitic ("dog 's") is also a word.
 _WORD = rf"{_RUN}(?:{_JOINER}{_RUN})*+|(?<!\w)'(?:s|t|d|m|re|ve|ll)\b"
 # Every other letter belongs to a script without spaces between words (Han, kana, Thai, Lao, Khmer, Burmese) and is a token with
-# its marks and the Thai and Lao vowel AM. (The library's own \X depends on the installed version of Unicode.)
+# its marks and the Thai and Lao vowel AM.
 _CLUSTER = rf"[\p{{L}}\p{{N}}]{_MARKS}(?:[\u0e33\u0eb3]{_MARKS})?"
 _TOKEN = regex.compile(rf"{_WORD}|{_CLUSTER}")
 _CHARACTER = rf"(?!{_LETTER})[\p{{L}}\p{{N}}]"  # how such a token begins
@@ -38,7 +38,7 @@ def normalise(text: str) -> str:
 def tokenise(caption: str) -> list[str]:
     """The words of a caption in lower case, without punctuation; a script without spaces gives one token per character.
 
-    Characters and not dictionary words, because word segmenters disagree and split unknown words wrongly without a warning.
+    Characters and not dictionary words: word segmenters disagree and split unknown words wrongly without a warning.
 
     >>> tokenise("A dog's T-shirt, (red)!")
     ['a', "dog's", 't-shirt', 'red']
@@ -79,7 +79,7 @@ class Vocabulary:
     def from_captions(cls, captions: Iterable[str], size: int = 10_000, min_count: int = 1) -> "Vocabulary":
         """The `size` - 2 most frequent words of the *training* captions, those that occur at least `min_count` times.
 
-        Equally frequent words are ordered alphabetically, so the same captions always give the same ids.
+        Equally frequent words are in alphabetical order, so that the same captions give the same ids.
         """
         counts = Counter(word for caption in captions for word in tokenise(caption))
         frequent = [word for word, count in counts.items() if count >= min_count]

@@ -15,6 +15,7 @@ from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.model.decoder import Output
 from satlib.recipe import Recipe
+from satlib.training.distributed import current
 
 # Adds to the loss of a batch, by the places that are left (None: all) and the decoder's output, and gives means to log.
 BatchTerm = Callable[[Batch, Tensor | None, Output], tuple[Tensor, dict[str, Tensor]]]
@@ -48,6 +49,12 @@ def training_data(
     names = [example.image_id for example in train]
     used = [replace(example, references=example.references[: recipe.data.captions]) for example in train]
     train_pairs = pairs(used, vocabulary, longest)
+    captions = sum(len(example.references) for example in used)
+    if captions > len(train_pairs) and current().first:
+        print(
+            f"{captions - len(train_pairs):,} of {captions:,} training captions are left out: they have more than data.max_length = "
+            f"{longest} words, or none that is known"
+        )
     digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
     batches: SameLengthBatches | ImageBatches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
     if rewarded or config.batches == "images":
