@@ -1,4 +1,4 @@
-"""`satlib data check NAME`: statistics of a caption set, and missing or unreadable images."""
+"""`satlib data check NAME`: a caption set in numbers, and images that are missing, damaged or doubled."""
 
 import os
 from hashlib import sha256
@@ -57,7 +57,7 @@ def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
 
 
 def _statistics(examples: tuple[Example, ...], split: str, vocabulary: Vocabulary | tuple[()]) -> dict[str, Any]:
-    """A row of the table."""
+
     captions = [tokenise(caption) for example in examples for caption in example.references]
     lengths, references = [len(words) for words in captions], [len(example.references) for example in examples]
     known = [word in vocabulary for words in captions for word in words]

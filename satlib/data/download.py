@@ -71,7 +71,7 @@ def fetch(name: str, root: Path, progress: bool = True) -> None:
 
 
 def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
-    """The path of a verified archive in the folder, downloaded if need be."""
+    """The path of a verified archive, downloaded if need be."""
     path, reasons = folder / Path(archive.file).name, []
     for mirror in archive.mirrors:
         try:

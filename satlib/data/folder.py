@@ -1,4 +1,4 @@
-"""Your own folder: images and captions.csv with the columns image, caption and, optionally, split (train, dev or test).
+"""Your own folder: images and captions.csv with the columns image, caption and perhaps split.
 
 An image is named by its path inside the folder and may have several rows, or a list of captions. Without a column split, folders
 train, dev (or val) and test name the splits; without those a hash of the path does, 8 : 1 : 1, and images keep their splits when
