@@ -130,10 +130,30 @@ def test_caption_gives_json_and_a_picture_for_each_photograph(run, folder, tmp_p
     assert (tmp_path / "3.png").read_bytes() != (tmp_path / "3-2.png").read_bytes()
     satlib("caption", tmp_path / "page.jpg", "--model", run[1], status=2)
     paths = [folder / f"{number}.jpg" for number in range(6)]
-    satlib("caption", *paths, "--model", run[1], "--no-pictures")
+    satlib("caption", *paths, "--model", run[1], "--table", tmp_path / "six.csv")
     captions = zip(paths, Captioner.load(run[1]).caption(paths), strict=True)
+    expected = [(each.text, f"  {path}; {each.confidence:.0%} sure") for path, each in captions]
     lines = capsys.readouterr().out.splitlines()
-    assert [line.partition("  (")[0] for line in lines] == [f"{path}: {each.text}" for path, each in captions]
+    assert list(zip(lines[::2], lines[1::2], strict=True)) == expected
+
+
+def test_a_folder_is_captioned_into_a_table_that_a_stop_leaves_whole(run, tmp_path, capsys):
+    for number in range(5):
+        scene = scenes.scene(f"test-{number:06}").photo()
+        file = tmp_path / "photos" / ("inside" if number > 2 else "") / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        scene.save(file)
+    table, command = tmp_path / "t.csv", ["caption", tmp_path / "photos", "--model", run[1], "--table"]
+    satlib(*command, table)
+    whole = table.read_text(encoding="utf-8")
+    assert [row["image"] for row in csv.DictReader(whole.splitlines())] == [
+        str(tmp_path / "photos" / name) for name in ("0.png", "1.png", "2.png", "inside/3.png", "inside/4.png")
+    ]
+    table.write_text("".join(whole.splitlines(keepends=True)[:4]), encoding="utf-8")  # after a stop
+    capsys.readouterr()
+    satlib(*command, table)
+    assert table.read_text(encoding="utf-8") == whole
+    assert capsys.readouterr().out.count("sure") == 2
 
 
 def test_caption_animates(folder, tmp_path, monkeypatch, capsys):
@@ -170,4 +190,4 @@ def test_help_lists_every_command_without_importing_torch():
     )
     listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for command in (*cli.COMMANDS, "check", "demo"):
-        assert f"\n    {command} " in listing
+        assert f"\n  {command} " in listing

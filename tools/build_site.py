@@ -145,7 +145,7 @@ class Pages:
         ]
         options = f"## Every option\n\n```text\n{satlib('recipe', '--explain')}```\n\n"
         self.write("reference/recipes.md", "# Recipes\n\n" + options + "\n".join(recipes))
-        self.write("reference/table.md", "# All results\n\n" + satlib("table", "--markdown"))
+        self.write("reference/table.md", f"# All results\n\n```text\n{satlib('table')}```\n")
 
 
 def satlib(*arguments: str) -> str:

@@ -1,14 +1,14 @@
 """The command line: `satlib --help`.
 
 A command is a function below its options; its docstring is its help. It imports what it needs when it runs, so that
-`satlib --help` answers at once and `satlib caption` loads no data set and no metric.
-
-Other packages add commands in a module that they name in the entry-point group "satlib.commands".
+`satlib --help` answers at once. Other packages add commands in a module of the entry-point group "satlib.commands".
 """
 
 import argparse
+import csv
 import importlib.metadata
 import io
+import itertools
 import json
 import os
 import platform
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Show, Attend and Tell: train an image captioner with visual attention, score it, and see where it looked.
-
-First steps:
-  satlib demo                         train on drawn scenes, then caption photographs; minutes on two CPU cores
-  satlib caption photo.jpg            caption a photograph with the model that comes with satlib
-  satlib data fetch flickr8k          download Flickr8k (1 GB)
-  satlib features flickr8k-soft       compute its annotation vectors, once
-  satlib train flickr8k-soft          train soft attention
-  satlib evaluate runs/flickr8k-soft  caption the test split and score the captions"""
+Begin with satlib demo, or with satlib caption photo.jpg.
+"""
+GROUPS = {  # in the help
+    "Learn": ("demo", "check"),
+    "Use": ("caption", "page", "export", "info"),
+    "Train": ("data", "features", "train", "tune", "recipe"),
+    "Measure": ("evaluate", "ground", "table"),
+}
 
 Option = tuple[tuple[str, ...], dict[str, Any]]  # the arguments of ArgumentParser.add_argument
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int | None], tuple[Option, ...]]] = {}
@@ -70,15 +70,15 @@ def positive(text: str) -> int:
 # Options that several commands share.
 _SPLITS = ("train", "dev", "test")
 _A_MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
-RECIPE = option("recipe", help="a recipe's name (satlib recipe lists them) or the path of a .toml file")
+RECIPE = option("recipe", help="a recipe (satlib recipe lists them) or a .toml file")
 SET = option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a value; repeatable")
 MODEL = option("model", type=Path, help=_A_MODEL)
-DATA = option("--data", metavar="FOLDER", help="the folder of data sets; by default $SATLIB_DATA or ./data")
+DATA = option("--data", metavar="FOLDER", help="the folder of data sets: $SATLIB_DATA or ./data")
 DATA_SET = option("--data-set", metavar="NAME", help="another data set than the model's: its name, or your own folder")
 SPLIT = option("--split", choices=_SPLITS, default="test", help="the split to caption")
 BEAM = option("--beam", type=positive, help="the beam width; by default the recipe's")
 OUT = option("--out", type=Path, metavar="FOLDER", help="the folder for results; by default that of the run")
-DEVICE = option("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="the device to compute on")
+DEVICE = option("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where to compute")
 JSON = option("--json", action="store_true", help="print the result as JSON")
 STORAGE = option(
     "--storage", choices=("float32", "float16", "int8"), default="int8", help="the number format of the weights"
@@ -89,7 +89,7 @@ ENTITIES = option("--entities", type=Path, metavar="PATH", help="Flickr30k Entit
 
 @command(
     option("action", choices=("fetch", "check")),
-    option("name", metavar="DATA", help="flickr8k, flickr30k, coco, scenes, or the path of your own folder"),
+    option("name", metavar="DATA", help="flickr8k, flickr30k, coco, scenes, or your own folder"),
     DATA,
 )
 def data(options: argparse.Namespace) -> int:
@@ -126,14 +126,14 @@ def features(options: argparse.Namespace) -> None:
             print(f"{folder}: {len(store):,} images, {h}x{w} places of {store.dim} dimensions")
             images = [example.image_id for example in captions.split("train") or captions.examples]
             size = root_mean_square(store, images)
-            print(f"root mean square {size:.3g}: encoder.scale = {1 / size:.2g} brings it to about 1")
+            print(f"root mean square {size:.3g}; encoder.scale = {1 / size:.2g} makes it 1")
 
 
 @command(
     RECIPE,
     SET,
     option("--out", type=Path, metavar="FOLDER", help="the run's folder; by default runs/RECIPE"),
-    option("--start", type=Path, metavar="MODEL", help=f"start from the weights of a trained model: {_A_MODEL}"),
+    option("--start", type=Path, metavar="MODEL", help=f"begin with the weights of {_A_MODEL}"),
     ENTITIES,
     option("--checkpoint-every", type=float, default=SAVE_SECONDS, metavar="SECONDS", help="also within an epoch"),
     DATA,
@@ -172,13 +172,13 @@ def train(options: argparse.Namespace) -> None:
     option(
         "--vary", action="append", default=[], metavar="SECTION.KEY=LOW..HIGH", help="or SECTION.KEY=A,B,C; repeatable"
     ),
-    option("--trials", type=positive, default=20, help="number of trials in all, earlier ones included"),
+    option("--trials", type=positive, default=20, help="trials in all, earlier ones included"),
     option("--out", type=Path, metavar="FOLDER", help="the search's folder; by default tune/RECIPE"),
     DATA,
     DEVICE,
 )
 def tune(options: argparse.Namespace) -> None:
-    """Search a recipe's hyperparameters with Optuna on the dev split; resumes after a stop."""
+    """Search a recipe's hyperparameters on the dev split by Optuna; resumes after a stop."""
     from satlib import recipe as recipes
     from satlib.model import device
     from satlib.training import tuning
@@ -196,7 +196,7 @@ def tune(options: argparse.Namespace) -> None:
 
 @command(
     option("model", type=Path, help=f"{_A_MODEL}; or a .json file of captions, to score them without a model"),
-    option("--split", choices=_SPLITS, help="which split (default: test, or that of the file)"),
+    option("--split", choices=_SPLITS, help="the split (default: test, or the file's)"),
     BEAM,
     option("--length-normalisation", type=float, metavar="X", help="rank by log p / length^X; by default the recipe's"),
     option(
@@ -210,7 +210,7 @@ def tune(options: argparse.Namespace) -> None:
     ATTENTION,
 )
 def evaluate(options: argparse.Namespace) -> None:
-    """Caption a split and score the captions, or score captions from a file."""
+    """Caption a split and score the captions, or score those of a file."""
     from satlib.data import datasets
     from satlib.evaluation import evaluate
 
@@ -275,8 +275,7 @@ def ground(options: argparse.Namespace) -> None:
 
 @command(
     option("only", nargs="*", metavar="WHAT", help="data sets, evaluation files or runs; by default all"),
-    option("--split", choices=_SPLITS, default="test", help="the split that was evaluated"),
-    option("--markdown", action="store_true", help="write Markdown"),
+    option("--split", choices=_SPLITS, default="test", help="the evaluated split"),
     JSON,
 )
 def table(options: argparse.Namespace) -> None:
@@ -285,79 +284,94 @@ def table(options: argparse.Namespace) -> None:
     from satlib.model import shipped
 
     paths = [Path(word) for word in options.only if Path(word).exists()]
-    names = [word.lower() for word in options.only if not Path(word).exists()]
+    names = {word.lower() for word in options.only if not Path(word).exists()}
     files = [file for path in paths for file in (sorted(path.glob("evaluation-*.json")) if path.is_dir() else [path])]
     if paths and not files:
-        raise SatlibError(f"{paths[0]} has no evaluation; make one with: satlib evaluate {paths[0]}")
+        raise SatlibError(f"{paths[0]} has no evaluation; satlib evaluate {paths[0]} makes one")
     rows = table.rows(
         files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))], options.split
     )
     data_sets = sorted({row.data for row in rows})
-    if unknown := set(names) - set(map(str.lower, data_sets)):
+    if unknown := names - set(map(str.lower, data_sets)):
         raise SatlibError(f"{min(unknown)} is no file and no data set of the table; it has {', '.join(data_sets)}")
     rows = [row for row in rows if not names or row.data.lower() in names]
     if options.json:
         _print_json([{"data": row.data, "name": row.name, "ours": row.ours, "scores": row.figures} for row in rows])
     else:
-        print(table.render(rows, options.markdown))
+        print(table.render(rows))
 
 
 @command(
-    option("photos", type=Path, nargs="+", metavar="PHOTO", help="image files of any usual format"),
+    option("photos", type=Path, nargs="+", metavar="PHOTO", help="image files, or folders of them"),
     option("--model", type=Path, help=f"{_A_MODEL}; by default the one for photographs"),
     BEAM,
-    option("--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures of attention"),
-    option("--no-pictures", action="store_true", help="only captions"),
-    option("--animate", action="store_true", help="also write an animated picture (WebP)"),
+    option("--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures"),
+    option("--animate", action="store_true", help="also an animated picture (WebP)"),
+    option("--table", type=Path, metavar="FILE.csv", help="add captions to a table, none twice; no pictures"),
     JSON,
     DEVICE,
 )
 def caption(options: argparse.Namespace) -> int:
     """Caption photographs, and draw where each word looked."""
-    from satlib.data import images
-    from satlib.evaluation import plots
+    from PIL import Image
+
+    from satlib.data import features, images
+    from satlib.evaluation import animation, plots
     from satlib.model import shipped
 
     model = options.model or Path(shipped.PHOTOGRAPHS)
+    endings, photos = Image.registered_extensions(), []
+    for path in options.photos:
+        inside = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in endings]
+        photos += inside or [path]
+    if options.table:
+        with open(options.table, "a+", encoding="utf-8") as table:
+            table.seek(0)
+            if not (done := {row[0] for row in csv.reader(table)}):
+                table.write("image,caption,confidence\n")
+        photos = [path for path in photos if str(path) not in done]
     captioner = _captioner(model, options)
     results: list[dict[str, Any]] = []
 
+    def read(path: Path) -> tuple[Path, Any] | None:
+        try:
+            return path, images.open_photo(path)
+        except SatlibError as error:
+            print(f"satlib: {error}", file=sys.stderr)
+
     def captioned() -> Iterator[Any]:
-        for start in range(0, len(options.photos), captioner.encoder.at_once):
-            photos = []
-            for path in options.photos[start : start + captioner.encoder.at_once]:
-                try:
-                    photos.append((path, images.open_photo(path)))
-                except SatlibError as error:
-                    print(f"satlib: {error}", file=sys.stderr)
-            yield from zip(photos, captioner.caption([photo for _, photo in photos], options.beam), strict=True)
+        opened = filter(None, features.read_ahead(read, photos))
+        while some := [*itertools.islice(opened, captioner.encoder.at_once)]:
+            yield from zip(some, captioner.caption([photo for _, photo in some], options.beam), strict=True)
 
     for (path, photo), caption in captioned():
         earlier = sum(Path(result["image"]).stem == path.stem for result in results)
         picture = options.out / f"{path.stem}{f'-{earlier + 1}' if earlier else ''}.png"
         files: dict[str, str | None] = {"picture": None, "animation": None}
-        if not options.no_pictures:
+        if not options.table:
             files["picture"] = str(picture)
             plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture, captioner.view)
         if options.animate and caption.words:
-            from satlib.evaluation.animation import animate
-
             files["animation"] = str(picture.with_suffix(".webp"))
-            animate(photo, caption.words, caption.alphas, picture.with_suffix(".webp"), captioner.view)
+            animation.animate(photo, caption.words, caption.alphas, picture.with_suffix(".webp"), captioner.view)
         described = {
-            "model": (model.parent if model.name == "model.safetensors" else model).name.removesuffix(".safetensors"),
+            "model": str(model),
             "caption": caption.text,
             "words": caption.words,
             "log_probability": round(caption.log_probability, 4),
             "confidence": round(caption.confidence, 4),
         }
         results.append({"image": str(path), **files, "captions": [described]})
+        if options.table:
+            with open(options.table, "a", encoding="utf-8", newline="") as table:
+                csv.writer(table, lineterminator="\n").writerow([path, caption.text, described["confidence"]])
         if not options.json:
-            drawn = "".join(f"; {file}" for file in files.values() if file)
-            print(f"{path}: {caption.text}  (confidence {caption.confidence:.0%}{drawn})", flush=True)
+            about = "; ".join([str(path), f"{caption.confidence:.0%} sure", *filter(None, files.values())])
+            about = f"\x1b[2m{about}\x1b[0m" if sys.stdout.isatty() else about
+            print(f"{caption.text or '(no words)'}\n  {about}", flush=True)
     if options.json and results:
         _print_json(results)
-    return 2 if not results else int(len(results) < len(options.photos))
+    return 2 if photos and not results else int(len(results) < len(photos))
 
 
 @command(
@@ -397,8 +411,8 @@ def page(options: argparse.Namespace) -> None:
 
 
 @command(
-    option("name", nargs="?", help="a recipe's name or the path of a .toml file; without it, all are listed"),
-    option("--explain", action="store_true", help="give each option's default, valid values and meaning"),
+    option("name", nargs="?", help="a recipe or a .toml file; without it, all are listed"),
+    option("--explain", action="store_true", help="each option's default, values and meaning"),
 )
 def recipe(options: argparse.Namespace) -> None:
     """List the recipes, print one with all its values, or explain the options."""
@@ -417,12 +431,12 @@ def recipe(options: argparse.Namespace) -> None:
     JSON,
 )
 def info(options: argparse.Namespace) -> None:
-    """Print versions, devices and what is missing; or what a model's file says of it."""
+    """Print versions, devices and what is missing; or what a model's file says."""
     import torch
 
     from satlib.data.datasets import data_root
     from satlib.evaluation import metrics
-    from satlib.model import captioner, encoders, shipped
+    from satlib.model import captioner, shipped
 
     if options.model:
         path, header, tensors = captioner.read_file(options.model)
@@ -433,17 +447,14 @@ def info(options: argparse.Namespace) -> None:
             **{section: str(values) for section, values in header.recipe.items()},
         }
     else:
-        libraries = ("torch", "torchvision", "numpy", "pillow", "safetensors", "pycocoevalcap", "matplotlib")
         java = metrics.java_available() and shutil.which("java")
         topics = {
             "satlib": f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
-            "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in libraries),
-            "processor": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads",
+            "torch": torch.__version__,
             "GPUs": ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
             or ("Apple's, by MPS" if torch.backends.mps.is_available() else "none"),
             "Java": java or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
             "data": str(data_root()),
-            "encoders": ", ".join(encoders.NAMES),
             "models": ", ".join(shipped.models()),
         }
     (_print_json if options.json else _print_rows)(topics)
@@ -453,7 +464,7 @@ def info(options: argparse.Namespace) -> None:
 
 
 def _captions(recipe: "Recipe", options: argparse.Namespace) -> "CaptionSet":
-    """A recipe's data set, or that of --data-set."""
+    """The recipe's data set, or another."""
     from satlib.data import datasets
 
     root = datasets.data_root(options.data)
@@ -498,7 +509,7 @@ def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":
 
 
 def _own_attention(options: argparse.Namespace) -> "Callable[[Captioner], None] | None":
-    """A function that puts the attention of --attention into a captioner; None without that option."""
+    """What puts the attention of --attention into a captioner; None without it."""
     file = getattr(options, "attention", None)
     if file is None:
         return None
@@ -509,7 +520,7 @@ def _own_attention(options: argparse.Namespace) -> "Callable[[Captioner], None] 
 
 
 def _results_folder(options: argparse.Namespace, captions: "CaptionSet") -> Path:
-    """--out; or the model's run, or runs/NAME for a model that comes with satlib, with a folder for another data set."""
+    """--out; or the model's run, or runs/NAME for a model of satlib's, with a folder for another data set."""
     model: Path = options.model
     if options.out:
         return options.out
@@ -529,11 +540,18 @@ def _print_rows(rows: dict[str, str]) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    result = argparse.ArgumentParser("satlib", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter)
+    lists = [
+        f"{group}\n" + "".join(f"  {name:9} {COMMANDS[name][0].__doc__}\n" for name in names if name in COMMANDS)
+        for group, names in GROUPS.items()
+    ]
+    about = "\n".join([DESCRIPTION, *lists])
+    result = argparse.ArgumentParser("satlib", description=about, formatter_class=argparse.RawTextHelpFormatter)
     result.add_argument("--version", action="version", version=f"satlib {__version__}")
-    subparsers = result.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    subparsers = result.add_subparsers(
+        title="satlib COMMAND --help says more", metavar="COMMAND", dest="command", required=True
+    )
     for name, (function, options) in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=function.__doc__, description=function.__doc__)
+        subparser = subparsers.add_parser(name, description=function.__doc__)
         subparser.add_argument("--quiet", action="store_true", help="print results and mistakes only")
         for names, settings in options:
             subparser.add_argument(*names, **settings)
@@ -555,8 +573,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     progress.quiet = options.quiet
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a pipe of Windows has an encoding without "✓"
-    # OpenMP threads that wait by spinning make a step several times slower where the processor is shared; threads that sleep at
-    # once make it a third slower where it is not. So they spin for some microseconds, then sleep. Read when torch is loaded.
+    # OpenMP threads that spin make a step several times slower where the processor is shared, those that sleep at once a third
+    # slower where it is not. So they spin for some microseconds. Read when torch is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a command as Ctrl-C does

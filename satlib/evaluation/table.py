@@ -85,7 +85,7 @@ def _row(path: Path, evaluation: Mapping[str, Any]) -> Row:
     )
 
 
-def render(rows: Sequence[Row], markdown: bool = False) -> str:
+def render(rows: Sequence[Row]) -> str:
     """Lay out the table, with notes on the columns, and the table of differences below it."""
     columns = [column for column in COLUMNS if any(column in row.figures for row in rows)]
     cells = [[row.data, f"satlib: {row.name}" if row.ours else row.name] for row in rows]
@@ -94,19 +94,19 @@ def render(rows: Sequence[Row], markdown: bool = False) -> str:
             decimals = DECIMALS[column]
             figure = f"{row.figures[column]:.{decimals}f}" if column in row.figures else "-"
             if column in row.half_widths:
-                figure += f"{' ± ' if markdown else '±'}{row.half_widths[column]:.{decimals}f}"
+                figure += f"±{row.half_widths[column]:.{decimals}f}"
             line.append(figure)
-    parts = [_table(cells, ["Data", "Model", *columns], 2, markdown), ("\n\n" if markdown else "\n").join(NOTES)]
+    parts = [_table(cells, ["Data", "Model", *columns], 2), "\n".join(NOTES)]
     if compared := compare(rows):
-        parts.append(_table(compared, ["Data", "Model", "less", *COMPARED], 3, markdown))
+        parts.append(_table(compared, ["Data", "Model", "less", *COMPARED], 3))
         parts.append("Differences, with 95 % intervals by the paired bootstrap over images.")
     return "\n\n".join(parts) + "\n"
 
 
-def _table(cells: Sequence[Sequence[str]], headers: Sequence[str], words: int, markdown: bool) -> str:
+def _table(cells: Sequence[Sequence[str]], headers: Sequence[str], words: int) -> str:
     """Lay out cells; the first `words` columns are text, the others numbers."""
     alignment = [*["left"] * words, *["right"] * (len(headers) - words)]
-    return tabulate(cells, headers, "github" if markdown else "simple", colalign=alignment, disable_numparse=True)
+    return tabulate(cells, headers, colalign=alignment, disable_numparse=True)
 
 
 def compare(rows: Sequence[Row]) -> list[list[str]]:
