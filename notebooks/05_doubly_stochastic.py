@@ -352,15 +352,16 @@ guess_ignored = ...
 data = scenes.load(400, 0, 60)
 vectors = Vectors(trained, Pixels(data), [example.image_id for example in data.examples])
 vocabulary = Vocabulary.from_captions(caption for example in data.split("train") for caption in example.references)
-batches = SameLengthBatches(pairs(data.split("train"), vocabulary, 40), 64)
+captions = pairs(data.split("train"), vocabulary, 40)
+batches = SameLengthBatches([pair for n, pair in enumerate(captions) if n % 5 < 2], 32)  # two of a scene's five
 tests = SameLengthBatches(pairs(data.split("test"), vocabulary, 40), 300).epoch(0)
 
 
 # %%
-def train(weight, seed, epochs=5):
+def train(weight, seed, epochs=6):
     """A decoder, and what `measured` said of it after each epoch."""
     torch.manual_seed(seed)
-    config = DecoderConfig(embedding=48, hidden=64, attention_hidden=48, dropout=0.0)
+    config = DecoderConfig(embedding=48, hidden=64, attention_hidden=32, dropout=0.0)
     decoder = Decoder(config, vectors.a.shape[2], len(vocabulary))
     rows = {decoder.embedding.weight, decoder.output.weight}  # each is a word's own: no matrix to Muon
     groups = [
@@ -442,7 +443,7 @@ plt.show()
 
 # %% [markdown]
 # It works: from 82 percent of the places ignored to 1. Of the two ways, our decoders took mostly
-# the first: the entropy of the maps rises from 3.1 to 5.1 nats. The peak for the colour word is still there, but over the
+# the first: the entropy of the maps rises from 3.3 to 5.1 nats. The peak for the colour word is still there, but over the
 # caption a thin layer of light lies on everything, like a tax. Does it hurt? That comes to trial at the end.
 #
 # And why did the paper's captions get better? Their 1 is not our 1: with its
@@ -664,8 +665,8 @@ reveal("NLL of soft attention less the marginal's, nats per word", soft_nll - ex
 # %% [markdown]
 # ## On trial: the price of coverage
 #
-# The charge: whoever makes a decoder cover the picture pays in likelihood. The witness stopped his training after two epochs, and saw $\lambda = 1$ cost
-# 0.13 nats per word. You write the control. It gets the NLL after each epoch, of several seeds, and finds a cost only if
+# The charge: whoever makes a decoder cover the picture pays in likelihood. The witness stopped his training after three epochs, and saw $\lambda = 1$ cost
+# 0.11 nats per word. You write the control. It gets the NLL after each epoch, of several seeds, and finds a cost only if
 #
 # - at the end no seed with the penalty is as good as one without, and
 # - the gap between the means is then at least nine tenths of what it was at half-time, `E // 2`.
@@ -691,22 +692,22 @@ nll = courses[..., 3]  # (2, S, E)
 gap = (nll[1] - nll[0]).mean(0)
 figure, axis = plt.subplots(figsize=(5.6, 2.6), layout="constrained")
 for weight, color in ((0, "C0"), (1, "C1")):
-    axis.plot(range(1, 6), nll[weight].T, "-o", color=color, markersize=4, label=(f"λ = {weight}", None))
-axis.set(xlabel="epoch", ylabel="NLL, nats per word", ylim=(0.7, 1.6), xticks=range(1, 6))
+    axis.plot(range(1, 7), nll[weight].T, "-o", color=color, markersize=4, label=(f"λ = {weight}", None))
+axis.set(xlabel="epoch", ylabel="NLL, nats per word", ylim=(0.7, 1.8), xticks=range(1, 7))
 axis.legend()
 plt.show()
 print("gap after each epoch:", *(f"{value:.3f}" for value in gap), "; a cost that lasts:", lasting(nll))
 
 # %% [markdown]
-# Not guilty as charged. Over three seeds (two of them here) the gap closes from 0.12 nats after the second epoch to 0.05, 0.035 and 0.02.
-# What is left is a sixth of what the witness saw, and it still shrinks. The penalty delayed our decoders, and did not help them. Before you
+# Not guilty as charged. Over three seeds (two of them here) the gap closes from 0.11 nats after the third epoch to 0.06, 0.04 and 0.03.
+# What is left is less than a third of what the witness saw, and it still shrinks. The penalty delayed our decoders, and did not help them. Before you
 # call a difference between two trainings a cost, train longer and see whether it stays.
 
 # %% [markdown]
 # ## What to remember
 #
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
-# - Our decoders covered the picture mostly with broad maps. It delayed them: a cost of 0.13 nats after two epochs was 0.02 after five.
+# - Our decoders covered the picture mostly with broad maps. It delayed them: a cost of 0.11 nats after three epochs was 0.03 after six.
 # - A weight of 1 can be anything from 0 to 12 on the paper's scale. Convert it before you copy it.
 # - Soft attention multiplies the places' opinions (NWGM), the marginal averages them. They agree where maps are sharp or places agree.
 # - bound = log NWGM + log Z. Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
@@ -751,7 +752,7 @@ for weight in (0.0, 0.1, 1.0):
 #
 # ●●● · 20 minutes · open
 #
-# After two epochs the NLL is 0.13 nats higher with $\lambda = 1$. Somebody says: "That is no cost of covering the
+# After three epochs the NLL is 0.11 nats higher with $\lambda = 1$. Somebody says: "That is no cost of covering the
 # picture. A second term in the loss makes larger gradients, which you clip at 5, so your decoder simply has not learned
 # as much." Design an experiment that can tell the two explanations
 # apart, say which result would speak for which, and run it.
@@ -787,10 +788,10 @@ assert_close(same_as["official code: sum over the batch"], 64 / 196)
 assert abs(same_as["a gentler goal, 16/196 for 1"] - 1) < 1e-6
 assert same_as["summed over the wrong axis"] < 1e-6
 assert abs(results[0][:, 0].mean() - 82) < 1 > abs(results[1][:, 0].mean() - 1)
-assert [round(pair[:, 1].mean().item(), 1) for pair in results.values()] == [3.1, 5.1]
-assert abs(gap[-1] - 0.02) < 0.015
-assert abs(gap[1] - 0.13) < 0.03, "after two epochs"
-assert (gap[1:].diff() < 0).all(), "the gap closes"
+assert [round(pair[:, 1].mean().item(), 1) for pair in results.values()] == [3.3, 5.1]
+assert abs(gap[-1] - 0.03) < 0.015
+assert abs(gap[2] - 0.11) < 0.03, "after three epochs"
+assert (gap[2:].diff() < 0).all(), "the gap closes"
 assert not lasting(nll)
 assert abs(errors[1] / errors[0] - 0.25) < 0.01, "a quarter"
 assert [round(value, 2) for value in (log_exact, log_soft, log_bound)] == [-27.25, -28.84, -28.97]

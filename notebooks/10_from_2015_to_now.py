@@ -33,6 +33,7 @@ import math
 import operator
 import time
 
+import ipywidgets
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
@@ -44,6 +45,7 @@ from satcourse.exercises import calibration, reveal, seal
 from satcourse.exercises.ex10 import named_right
 from satcourse.figures import show_photographs, use_page_style
 from satcourse.lessons.vectors import Vectors
+from satcourse.widgets import still as on_a_page
 from satcourse.widgets.steering import look_again
 from satlib.data import scenes
 from satlib.data.batches import SameLengthBatches, pairs
@@ -878,6 +880,53 @@ reveal("words that stay when only that head sees, percent", votes[best] + dark)
 # Your control is blind to two heads that only work together. The Shapley values count those, and agree: over the eight heads they
 # correlate with pointing by 0.9, and 0.7 and 0.8 with the other seeds. Heads that point *are* heard. With a thousand heads nobody
 # can count all coalitions.
+
+# %% [markdown]
+# ### The jury of eight
+#
+# Unseat a head, and it sees nothing. What becomes of the word in brackets, and of all the words?
+
+# %% jupyter={"source_hidden": true}
+names = [f"{layer}.{head}" for layer in (1, 2) for head in range(1, 5)]
+informed, blind = said(blindfold, heads < 0), said(blindfold, heads >= 0)
+case = next(
+    i for i, (n, index, *_) in enumerate(asked) if informed[i] == captions[n][index] and blind[i] != informed[i]
+)
+scene_number, place, *_ = asked[case]
+sentence = [f"[{word}]" if t == place else word for t, word in enumerate(captions[scene_number])]
+
+
+def hearing(seated):
+    """What a word becomes, and how many words stay, if only these heads (0 to 7) see."""
+    unseated = torch.tensor([head not in seated for head in range(8)]).view(2, 4)
+    kept = kept_right[sum(1 << head for head in seated)]
+    return f"[{said(blindfold, unseated)[case]}], and {kept:.0f} % of all words stay"
+
+
+print(*sentence)
+print("A recorded game, the best pointers leave first:")
+by_pointing = sorted(range(8), key=lambda head: -points_of[head])
+for gone in range(9):
+    leaves = f"without {names[by_pointing[gone - 1]]}, too" if gone else "all eight"
+    print(f"  {leaves:16} {hearing(by_pointing[gone:])}")
+print(f"  {names[by_pointing[0]]} alone        {hearing(by_pointing[:1])}")
+
+seats = [
+    ipywidgets.ToggleButton(value=True, description=f"{name} ({round(value)})", layout={"width": "80px"})
+    for name, value in zip(names, shapley, strict=True)
+]
+verdict = ipywidgets.HTML()
+
+
+def vote(_=None):
+    verdict.value = f"{' '.join(sentence)}<br>" + hearing([head for head in range(8) if seats[head].value])
+
+
+for seat in seats:
+    seat.observe(vote, "value")
+vote()
+jury = ipywidgets.VBox([ipywidgets.HBox(seats[:4]), ipywidgets.HBox(seats[4:]), verdict])
+on_a_page.show(jury, "> **Run > Run All Cells**, and here are eight seats, with their Shapley values.")
 
 # %% [markdown]
 # ## How sure are you?
