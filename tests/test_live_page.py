@@ -195,6 +195,7 @@ def test_the_light_is_that_of_satlib(page):
 
 def painted(page, centre, radius):
     """Paint a diamond with the brush on the picture; all lengths are shares of its sides."""
+    page.locator("details").evaluate("details => (details.open = true)")
     page.locator("#paint").click()
     box = page.locator("#picture").bounding_box()
     for number, (across, down) in enumerate([(0, 0), (-1, 0), (0, -1), (1, 0), (0, 1), (-1, 0), (0, 0)]):
@@ -229,6 +230,29 @@ def test_the_brush_moves_the_sentence_to_the_other_object(page):
         named += first_named(after, scene) == 1 - first
     assert tried >= 4
     assert named >= tried - 1, f"{named} of {tried}"
+
+
+def test_a_word_stays_chosen_while_the_light_moves(page):
+    """It opens on a colour with a ring on the other object; each of three taps moves the light of that word alone."""
+    page.evaluate("Math.random = () => 0.5 / 12")
+    page.locator("#draw").click()
+    finished(page)
+    words, chosen = (
+        page.locator("#words button"),
+        "[...document.querySelectorAll('#words button')].findIndex((b) => b.ariaPressed === 'true')",
+    )
+    at = page.evaluate(chosen)
+    assert words.nth(at).text_content() in scenes.grammar.COLOURS
+    assert page.locator("#ring").is_visible()
+    box, said = page.locator("#picture").bounding_box(), set()
+    ring = page.locator("#ring").bounding_box()
+    taps = [(ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2), (box["x"] + 9, box["y"] + 9)]
+    for x, y in [*taps, (box["x"] + box["width"] / 2, box["y"] + box["height"] - 9)]:
+        page.mouse.click(x, y)
+        finished(page)
+        assert page.evaluate(chosen) == at
+        said.add(words.nth(at).text_content())
+    assert len(said) > 1
 
 
 def test_a_visit_without_a_network(browser, folder):

@@ -47,7 +47,8 @@ def write(folder: Path, models: Sequence[Path | str], storage: str = "int8") -> 
         files: dict[str, Any] = {}
         entries = [_model(captioner, new, storage, files) for captioner in progress_bar(captioners, desc="exporting")]
         pictures = list(_scenes(new)) if any(entry["data"] == "scenes" for entry in entries) else []
-        contents = {"models": entries, "scenes": pictures, "files": files}
+        runtime_bytes = (new / "onnxruntime.wasm.gz").stat().st_size
+        contents = {"models": entries, "scenes": pictures, "runtime": runtime_bytes, "files": files}
         write_json(new / CONTENTS, contents)
     return contents
 

@@ -6,7 +6,7 @@ import { lit, upsample } from "./light.js";
  * @typedef {import("./captioner.js").Step} Step
  * @typedef {import("./captioner.js").Wish} Wish
  * @typedef {{name: string, data: string, attention: string, words: number, bytes: number}} Model
- * @typedef {{models: Model[], scenes: string[], files: Record<string, {bytes: number, sha256: string}>}} Contents page.json
+ * @typedef {{models: Model[], scenes: string[], runtime: number, files: Record<string, {bytes: number, sha256: string}>}} Contents page.json
  */
 
 /**
@@ -37,13 +37,12 @@ const on = {
   gate: element("gate", HTMLElement),
   method: element("method", HTMLSelectElement),
   model: element("model", HTMLSelectElement),
-  once: element("once", HTMLInputElement),
   paint: element("paint", HTMLButtonElement),
   picture: element("picture", HTMLCanvasElement),
   places: element("places", HTMLSelectElement),
   progress: element("progress", HTMLProgressElement),
+  ring: element("ring", HTMLElement),
   save: element("save", HTMLButtonElement),
-  scrub: element("scrub", HTMLInputElement),
   status: element("status", HTMLElement),
   take: element("take", HTMLButtonElement),
   temperature: element("temperature", HTMLInputElement),
@@ -58,6 +57,8 @@ const ABOUT = {
   "flickr8k+coco_small": "It was trained on 6,694 photographs and has words for what they show. It describes whatever it is given " +
     "and cannot say that it does not know. For research and education only, not for commercial use.",
 };
+/** What a visitor sees first is a colour: it changes when the light moves. */
+const COLOURS = ["red", "orange", "yellow", "green", "blue", "purple"];
 const BRUSH = 0.05; // radius, as a share of the longer side of what the encoder saw
 
 /** @type {Contents} */
@@ -87,6 +88,7 @@ const shown = {
   caption: 0, // the order that says the caption
   saying: false,
   given: 0, // words that were kept when the light was moved
+  hint: -1, // a word of another object: the ring lies where the model looked for it; -1 for no ring
   /** @type {Float32Array | null} where the model was told to look */
   light: null,
   /** @type {Float32Array | null} 1 where the brush was, for each pixel of the part that the encoder saw */
@@ -216,16 +218,18 @@ async function take() {
 const modelOf = () => /** @type {Model} */ (contents.models.find(({ name }) => name === on.model.value));
 
 /**
- * Say a caption, or go on after the first words of the one on the page.
+ * Say a caption, or go on after the first words of the one on the page. The word at which the light was moved stays chosen.
  * @param {number[]} words that are kept
  * @param {Float32Array | null} light where to look after them
  * @param {string} remark to begin the status with
+ * @param {boolean} once the light is for the next word alone
  */
-async function say(words = [], light = null, remark = "") {
+async function say(words = [], light = null, remark = "", once = true) {
   const model = modelOf();
   const from = words.length;
+  const chosen = light ? from : Infinity;
   const progress = loading(model);
-  Object.assign(shown, { steps: [], at: -1, given: from, light, saying: true });
+  Object.assign(shown, { steps: [], at: -1, given: from, light, saying: true, hint: -1 });
   shown.lit.clear();
   choose();
   draw();
@@ -233,7 +237,7 @@ async function say(words = [], light = null, remark = "") {
   const wish = {
     words,
     light,
-    once: on.once.checked,
+    once,
     method: /** @type {Wish["method"]} */ (on.method.value),
     beam: Number(on.beam.value),
     temperature: Number(on.temperature.value),
@@ -242,6 +246,7 @@ async function say(words = [], light = null, remark = "") {
   if (shown.model?.name !== model.name) status(`Loading the model (${(model.bytes / 1e6).toFixed(1)} MB) …`);
   const loaded = await order("load", { model: model.name }, progress).answer;
   shown.model = { ...loaded, name: model.name };
+  started = true;
   status(`${remark}Looking …`);
   /** @type {Step[]} */
   const queue = [];
@@ -262,7 +267,8 @@ async function say(words = [], light = null, remark = "") {
     if (step) {
       const follows = shown.at === shown.steps.length - 1; // unless the visitor looks at an earlier word
       shown.steps.push(step);
-      if (follows && (step.word !== loaded.manifest.words.end || shown.at < 0)) shown.at = shown.steps.length - 1;
+      const last = Math.min(shown.steps.length - 1, chosen);
+      if (follows && (step.word !== loaded.manifest.words.end || shown.at < 0)) shown.at = last;
       draw();
     }
     await new Promise((resolve) => setTimeout(resolve, step && shown.steps.length <= from ? 0 : step ? PACE : 10));
@@ -270,9 +276,14 @@ async function say(words = [], light = null, remark = "") {
   await asked.answer;
   if (shown.caption !== asked.id) return;
   shown.saying = false;
-  status(`${remark}Choose a word to see where the model looked for it. Then tap the picture: the model looks there.`);
+  const colours = light ? [] : shown.steps.flatMap((step, index) => (COLOURS.includes(word(step.word)) ? [index] : []));
+  if (colours.length > 1 && shown.scene >= 0) [shown.hint, shown.at] = colours;
+  const said = word(shown.steps[shown.at].word);
+  status(`${remark}It looked at the bright part to say “${said}”. Tap another part, and it has to look there. Or choose another word.`);
   draw();
 }
+
+let started = false; // the runtime has come
 
 /**
  * Shows how much of a model has come.
@@ -283,9 +294,10 @@ function loading(model) {
   return (/** @type {{bytes?: number}} */ { bytes }) => {
     if (!bytes) return;
     loaded += bytes; // fewer than none if a damaged file is loaded again
+    const all = model.bytes + (started ? 0 : contents.runtime);
     on.progress.classList.add("busy");
-    on.progress.value = loaded / model.bytes;
-    status(`Loading the model: ${(loaded / 1e6).toFixed(1)} of ${(model.bytes / 1e6).toFixed(1)} MB`);
+    on.progress.value = loaded / all;
+    status(`Loading the model: ${(loaded / 1e6).toFixed(1)} of ${(all / 1e6).toFixed(1)} MB`);
   };
 }
 
@@ -327,10 +339,14 @@ function draw() {
     button.className = [index < shown.given && "given", button.textContent === "end" && "end"].filter(Boolean).join(" ");
     button.ariaPressed = String(index === at);
   });
-  on.scrub.max = String(Math.max(steps.length - 1, 0));
-  on.scrub.value = String(Math.max(at, 0));
-  on.scrub.setAttribute("aria-valuetext", said);
-  on.scrub.disabled = !steps.length;
+  on.ring.hidden = shown.hint < 0 || at < 0 || painting();
+  if (shown.hint >= 0 && !on.ring.hidden) {
+    const { columns, width, height } = grid();
+    const { alpha } = steps[shown.hint];
+    const brightest = alpha.indexOf(Math.max(...alpha));
+    on.ring.style.left = `${(100 * (shown.part.left + ((brightest % columns) + 0.5) * width)) / on.picture.width}%`;
+    on.ring.style.top = `${(100 * (shown.part.top + (Math.floor(brightest / columns) + 0.5) * height)) / on.picture.height}%`;
+  }
   for (const button of [on.paint, on.again, on.save]) button.disabled = saying || !steps.length;
   on.clear.disabled = saying || !shown.light;
   details(at < 0 ? null : steps[at]);
@@ -367,6 +383,7 @@ function cursor() {
 /** @param {number} at */
 function look(at) {
   shown.at = Math.min(Math.max(at, 0), shown.steps.length - 1);
+  shown.hint = -1;
   draw();
 }
 
@@ -374,7 +391,7 @@ function look(at) {
 function choose() {
   const model = modelOf();
   const about = ABOUT[model.data] ?? `It was trained on the data set ${model.data}.`;
-  on.about.textContent = `${about} It knows ${model.words.toLocaleString("en")} words.`;
+  on.about.textContent = `${about} It knows ${(model.words - 2).toLocaleString("en")} words.`; // two are marks
   for (const [id, needed] of Object.entries({
     "with-beam": on.method.value === "beam",
     "with-temperature": on.method.value === "sample",
@@ -436,7 +453,7 @@ function brush(event) {
 function tap(event) {
   if (on.paint.disabled || event.button) return;
   dab(event);
-  goOn();
+  goOn(true);
 }
 
 /** @param {PointerEvent} event */
@@ -484,12 +501,12 @@ function lightOf(painted) {
   return light;
 }
 
-/** Go on from the word on the page, with the light that was painted. */
-function goOn() {
+/** Go on from the word on the page, with the light that was painted. @param {boolean} once for this word alone */
+function goOn(once = false) {
   const { painted, steps, at } = shown;
   setPainting(false);
   const kept = steps.slice(0, Math.max(at, 0)).map(({ word }) => word);
-  attempt(() => say(kept, painted?.some(Boolean) ? lightOf(painted) : null));
+  attempt(() => say(kept, painted?.some(Boolean) ? lightOf(painted) : null, "", once));
 }
 
 /** @param {boolean} begins */
@@ -538,7 +555,6 @@ function listen() {
     look(shown.at + (key === "ArrowRight" ? 1 : -1));
     /** @type {HTMLElement} */ (on.words.children[shown.at]).focus();
   };
-  on.scrub.oninput = () => look(Number(on.scrub.value));
   on.beam.oninput = on.temperature.oninput = choose;
   for (const control of [on.model, on.method, on.beam, on.temperature, on.places]) control.onchange = again;
   on.again.onclick = again;
