@@ -1,4 +1,4 @@
-"""`satlib data check NAME`: a caption set in numbers, and images that are missing, damaged or doubled."""
+"""`satlib data check NAME`: a caption set in numbers, and images that are missing, damaged or in two splits."""
 
 import os
 from hashlib import sha256
@@ -20,7 +20,7 @@ MOST = DataConfig().max_length  # captions of more words are not trained on
 
 
 def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
-    """Print what a caption set has; is every image readable, and there once, and are some in train and dev?"""
+    """Print what a caption set has; is every image readable, in one split, and are some in train and dev?"""
     data = load(name, root, require_images=False)
 
     def look(example: Example) -> tuple[str, str]:
@@ -39,7 +39,7 @@ def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
     problems, first = [problem for problem, _ in looks if problem], dict[str, Example]()
     for one, (_, pixels) in zip(data.examples, looks, strict=True):
         other = first.setdefault(pixels or one.image_id, one)
-        if other is not one and one.path:
+        if other.split != one.split and one.path:
             problems.append(f"{other.image_id} ({other.split}), {one.image_id} ({one.split}): the same photograph")
     splits = {split: data.split(split) for split in SPLITS}
     vocabulary = data.vocabulary(10_000, 1) if splits["train"] else ()
