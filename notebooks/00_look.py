@@ -57,8 +57,8 @@ use_page_style()
 # <!-- index: claim: every word comes with a map of where it was seen | the maps alpha_t of a generated caption, along a slider and drawn | satcourse.widgets.scrubber.Scrubber | tests/test_scrubber.py::test_it_says_and_shows_what_the_captioner_does -->
 #
 # This captioner has seen drawings and sentences about them, and nobody ever told it where anything is. The drawing below is new
-# to it. **Drag the slider under the sentence** (or use the arrow keys), and the picture keeps its colours where the model looks as
-# it chooses the word. We call the bright part *the light*.
+# to it. **Drag the slider under the sentence**: the picture is bright where the model looks as it chooses the word. We call that
+# *the light*.
 #
 # At which of the 13 words does the light first lie on the star?
 
@@ -85,9 +85,8 @@ print(*[w.upper() if on else w for w, on in zip(caption.words, on_star)])
 # triangle**. (By keyboard: Tab, then the space bar.) All attention for that word is now where you put it. The words
 # before it stay, and the model writes the rest by itself. How many of the 13 words will change?
 #
-# The next cell but one knows, and is **sealed**: it shows nothing before you have put your guess in place of the dots (Shift+Enter runs
-# a cell). A guess is a range of which you are 80 % sure; `skip` is no shame. Your ranges are kept, and the last notebook looks how many
-# of them held the truth.
+# The answer is **sealed** until you put a guess in place of the dots (Shift+Enter runs a cell): a range of which you are 80 % sure,
+# or `skip`. The last notebook counts how many of your ranges held the truth.
 
 # %%
 my_change_guess = ...  # (low, high), or skip
@@ -103,17 +102,15 @@ changed = sum(one != other for one, other in zip(caption.words, forced.words, st
 reveal("words that changed", changed)
 
 # %% [markdown] tags=["answer"]
-# One. Green became purple, and the sentence now describes a big dotted purple star that is nowhere in the picture. So the light is
-# no decoration.
+# One. Green became purple, and the sentence now describes a star that is nowhere in the picture. So the light is no decoration.
 
 # %% [markdown]
-# To change what one part of a network passes on, leave everything else alone, and see what comes out: that is an **intervention**, and the
+# You changed what one part of a network passes on, left everything else alone, and saw what came out. That is an **intervention**, the
 # course's favourite tool.
 #
 # ### Every place at once
 #
-# The picture has 196 places, and you could click on each of them at word 9. The next cell does it for you. At how many will it
-# still say "green"?
+# The picture has 196 places. The next cell puts the light on each of them at word 9. At how many will it still say "green"?
 
 # %%
 my_green_guess = ...  # (low, high), or skip
@@ -130,8 +127,8 @@ drawings.answers_figure(scene.photo(), colours, "green", tints=tints)
 # 65, most of them on the star and around it.
 
 # %% [markdown]
-# A label is only the likeliest of its 62 words, though, so how strongly it is drawn is its
-# probability. What would it say if it looked at *nothing*? Give it a 197th place, whose vector is zeros, and put the light there.
+# A label is only the likeliest of 62 words, and the paler it is drawn, the less likely. What would the model say if it looked at
+# *nothing*? Give it a 197th place, whose vector is zeros, and put the light there.
 
 # %%
 with_nothing = torch.cat([a, torch.zeros(1, a.shape[1])])
@@ -143,18 +140,18 @@ surer = sum(word == "green" and p > p_green for row in colours for word, p in ro
 print(f"places that say green, and more surely than nothing does: {surer}")
 
 # %% [markdown]
-# Green, too, with 38 %. So 39 of the 65 say no more than nothing does, and the evidence is in the 26 that stay, most of them on the
-# star. That was a **control**: the same question, put to something that cannot know the answer. You will meet many.
+# Green, too, with 38 %: it remembers the star from the words before. (On another picture, after the same words, it is 2 %.) So 39 of the
+# 65 looks add nothing to that memory; those that do are the other 26, most of them on the star. That was a **control**: the same
+# question, without the look.
 #
-# On the bare background, too, it names something: orange in most places, and yellow at the edges, though neither object has these
-# colours. It has no word for "I see nothing". Keep this in mind: a captioner has to say *something*. (When a chatbot does it, you
-# know this as *hallucination*.)
+# On the bare background it says orange in most places, and yellow at the edges, though neither object has these colours. It has no word
+# for "I see nothing": a captioner has to say *something*. (In a chatbot this is called *hallucination*.)
 #
 # ## A photograph
 #
-# satlib's default captioner knows photographs: mostly people and dogs (6,000 photographs of Flickr8k), and since its last lessons a
-# little of everything else (694 of COCO). Its encoder was trained along with it, and had help: boxes that people had drawn told its
-# attention where things are ([model card](../models/satlib_models/README.md)). It was trained on none of the photographs below.
+# satlib's default captioner learned from photographs: 6,000 of Flickr8k, mostly of people and dogs, and 694 of COCO, of a little of
+# everything else. Boxes that people had drawn told its attention where things are
+# ([model card](../models/satlib_models/README.md)). It was trained on none of the photographs below.
 
 # %%
 photographer = Captioner.load(shipped.model())
@@ -162,8 +159,8 @@ photographs = {path.stem: images.open_photo(path) for path in demo.photographs()
 Scrubber(photographer, {"elephants": photographs["elephants"], **photographs})
 
 # %% [markdown]
-# "An elephant", please, but the light at that word is on the elephant, and at "beach" on the wet sand around it. Now force "beach" to
-# each of the 196 places, and the photograph gets its labels.
+# "An elephant", please, but the light at that word is on the elephant, and at "beach" on the wet sand around it. Now put the light
+# for "beach" on each of the 196 places, and the photograph gets its labels.
 
 # %% tags=["docs:labels"]
 a_savanna = annotate(photographer, photographs["elephants"])
@@ -172,13 +169,13 @@ places = labels(photographer, everywhere(photographer, a_savanna, savanna, savan
 drawings.answers_figure(photographs["elephants"], places, "beach")
 
 # %% [markdown]
-# "Elephant" on the elephant, "beach" at the water, "sandy", "field", "grassy" where the grass is. What, then, is grassy about the sky? At
-# the end of this notebook, these labels are put on trial.
+# "Elephant" on the elephant, "beach" at the water, "sandy" on the sand, "field" on the savanna. What, then, is grassy about the sky?
+# At the end of this notebook, such labels are put on trial.
 #
 # ## Where it fails, and what gives it away
 #
-# How many of the captions of the other seven photographs will be true? Beside each is how sure the model was, its confidence: the mean
-# probability of its words (the geometric mean, for a sentence is a product).
+# How many of the captions of the other seven photographs will be true? The percentage beside each is how sure the model was: the
+# geometric mean of its words' probabilities.
 
 # %%
 my_truth_guess = ...  # (low, high), or skip
@@ -194,27 +191,23 @@ shown = [(overlay.scaled(photographs[name], 336), each.words, (), "") for name, 
 drawings.gallery_figure([each for each, name in zip(shown, described) if name != "elephants"], columns=4)
 
 # %% [markdown] tags=["answer"]
-# Two, if a dark brown dog may be black: the dog and the train. The tennis player holds a racket and no ball. The cats and the cow are
-# dogs, and nobody sits on a chair beside the telephone.
+# Two, if a dark brown dog may be black: the dog and the train. The tennis player holds a racket and no ball, the cats and the cow are
+# called dogs, nobody sits on a chair beside the telephone, and the people on the street sit in a boat.
 
 # %% [markdown]
-# At each step the model's probabilities add up to 1 over its words, so some word
-# comes out on top, and "I do not know" is not among them.
-#
 # Do the maps give it away?
 
 # %%
 plots.attention_figure(photographs["cows"], described["cows"].words, described["cows"].alphas)
 
 # %% [markdown]
-# At "dog", the model looks straight at the cow. A fluent sentence with a bright map can still be wrong.
-#
-# But look at the percentages. It was surest of the dog, the tennis and the elephant, where at most a racket is wrong, and least sure of
-# the cats and the telephone. So it cannot say that it does not know, but its probabilities hint at it. (Eight photographs prove nothing.)
+# No: at "dog", the model looks straight at the cow. But look at the percentages. It was surest of the dog, the tennis and the elephant,
+# where only the ball is wrong, and least sure of the cats and the telephone. It cannot say that it does not know, but its
+# probabilities hint at it. (Eight photographs prove nothing.)
 #
 # ## Your own photograph
 #
-# Put a path between the quotes, or press the button. A dog on grass is what it would like best.
+# Put a path between the quotes, or press the button.
 
 # %%
 MY_PHOTO = ""  # "holiday/beach.jpg", for example
@@ -257,9 +250,8 @@ print("means:  ", red_and_star.mean(0).tolist(), red_star.mean(0).tolist())
 print("place 1:", red_and_star[0].tolist(), red_star[0].tolist())
 
 # %% [markdown]
-# The means are the same; one look at place 1 tells the pictures apart. But two numbers are unfair to the mean. With 128 of them, a
-# trained encoder could hide a whole scene in it. Does it? With attention, 98 % of the captions of scenes are right in every word.
-# What percentage without, and what do you think goes wrong?
+# The means are the same; one look at place 1 tells the pictures apart. But with 128 numbers, a trained encoder could hide a whole
+# scene in the mean. Does it? With attention, 98 % of the captions of scenes are right in every detail. What percentage without?
 
 # %%
 my_mean_guess = ...  # (low, high), or skip
@@ -291,21 +283,20 @@ for name, metric in [*scores, ("flickr8k", "BLEU-4"), ("flickr8k-lite0", "BLEU-4
 reveal("captions of scenes right with the mean, in percent", metrics["scenes-none"]["exact match"])
 
 # %% [markdown] tags=["answer"]
-# 41 %. Our two pictures promised details on the wrong things, and so it is: 76 % of these captions have every size, colour, pattern
-# and shape that is in the picture, but only 47 % give them to the right objects ("both objects"). With attention, 98 % do. The mean
-# mostly knows what is there, and loses what belongs together.
+# 41 %. As with our two pictures, details land on the wrong things: 76 % of these captions have every size, colour, pattern and shape
+# that is in the picture, but only 47 % give them to the right objects. With attention, 98 % do. The mean mostly knows what is there,
+# and often loses what belongs together.
 
 # %% [markdown]
-# On photographs it hardly matters. There, attention is worth 1.2 points of BLEU-4 (notebook 07 says what those are) with the
-# paper's encoder, VGG-19, in single runs whose interval is 0.2 to 2.2; with EfficientNet-Lite0, 0.1, which may be chance.
-#
-# Stop at that number. The idea on which today's language models are built is worth about one point on Flickr8k, and only
-# with the older encoder. So why did it win? The course keeps this question for [its end](10_from_2015_to_now.ipynb).
+# On photographs it hardly matters. There, attention is worth 1.2 points of BLEU-4 (explained in notebook 07) with the paper's
+# encoder, VGG-19, in single runs (interval: 0.2 to 2.2); with EfficientNet-Lite0, 0.1, which may be chance. The idea on which
+# today's language models are built: about one point, and only with the older encoder! Why did it win? The course keeps this
+# question for [its end](10_from_2015_to_now.ipynb).
 #
 # ## On trial: the labels
 #
-# Labels like those of the elephants persuade anybody: nobody told the model where a beach is. Before you show them to a friend, look at
-# the same picture of the dog, at "dog" (the words before it are "a black").
+# Labels like those of the elephants persuade anybody. Before you show them to a friend, look at those of the dog, at the word "dog"
+# (the words before it are "a black").
 
 # %%
 a_dog = annotate(photographer, photographs["dog"])
@@ -314,10 +305,10 @@ here = everywhere(photographer, a_dog, words, words.index("dog"))
 drawings.answers_figure(photographs["dog"], labels(photographer, here), "dog")
 
 # %% [markdown]
-# "Dog" on the dog, and "and" nearly everywhere else. Is the lawn an "and"? Ask as you asked the 197th place: what would be said
-# here *without this picture*? Zeros are too kind a control for this model (all 196 labels pass it). Photographs of other things are a better
-# one. The same words come before, and the light is forced to each of their places. A label is evidence if its word is likelier here than
-# at 95 % of the places elsewhere. You write this control.
+# "Dog" on the dog, and "and" nearly everywhere else. Is the lawn an "and"? Ask as before: what would be said *without this
+# picture*? Zeros are too kind a control for this model (all 196 labels pass it); photographs of other things are a better one. The
+# same words come before, and the light goes to each of their places. A label is evidence if its word is likelier here than at 95 % of
+# the places elsewhere.
 
 
 # %% tags=["task:0.1"]
@@ -343,9 +334,8 @@ for verdict, which in (("labels", lives | True), ("evidence", lives)):
 drawings.answers_figure(photographs["dog"], labels(photographer, here * lives[:, None]), "dog")
 
 # %% [markdown]
-# The 134 "and" are gone: after "a black", any photograph says it. That was the language speaking, and not the lawn. All 47 "dog" stay,
-# and so do "tree" at the tree and "grass" in the grass. The verdict: guilty wherever a label says what it would say anyway, not guilty on the
-# dog. Each notebook ends with such a trial, and you write the control.
+# The 134 "and" are gone: that was the language speaking, not the lawn. All 47 "dog" stay, and so do "tree" at the tree and "grass" in
+# the grass. The verdict: guilty wherever a label says what it would say anyway, not guilty on the dog.
 #
 # ## The map of the course
 #
@@ -359,14 +349,14 @@ drawings.answers_figure(photographs["dog"], labels(photographer, here * lives[:,
 #
 # ## Try it
 #
-# 1. At words 3 and 4 of the first slider, put the light on empty places. How many wrong words can you get into one sentence?
+# 1. Put the labels of the elephants on trial, and those of the cats at "dog". Is what lives always true?
 # 2. Show the photographs to the wrong model: `Scrubber(captioner, photographs)`. Do its maps look less sensible, and what does
 #    that say about a good-looking map?
 #
 # ## What to remember
 #
 # - For each word, attention gives the decoder a new view of the picture: a weighted mean of the annotation vectors.
-# - Move the light, and the word can change: the map is no decoration.
+# - Move the light, and words can change.
 # - The model has to say something, even where there is nothing.
 # - A fluent sentence with a bright map can still be wrong.
 #
@@ -386,6 +376,9 @@ assert caption.words[8] == "green", "each of them at word 9"
 assert green == 65, "65, most of them on the star and around it"
 assert len(captioner.vocabulary) - 2 == 62, "the likeliest of its 62 words"
 assert (captioner.vocabulary.words[p_nothing.argmax()], round(p_green, 2), surer) == ("green", 0.38, 26)
+another = torch.cat([annotate(captioner, scenes.scene("test-000001").photo()), with_nothing[-1:]])
+p_another = look_again(captioner, another[None], [caption.words], [8], torch.eye(len(a) + 1)[-1:])[0]
+assert p_another[captioner.vocabulary.words.index("green")] < 0.025, "on another picture it is 2 %"
 patches = torch.as_tensor(scene.masks[1]).reshape(14, 16, 14, 16).any(3).any(1).tolist()  # places that the star touches
 on_the_star = [
     where

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 3. Captions
 #
-# A decoder never sees a sentence. It sees a row of integers. In this short notebook you go from what people wrote about a picture to the
-# batch that one training step uses. None of it is deep, and nearly all of it is where captioners quietly go wrong.
+# A decoder never sees a sentence. It sees a row of integers. Here you go from what people wrote about a picture to the batch that one
+# training step uses. None of it is deep, and much of it is where captioners quietly go wrong.
 #
 # **You will be able to**
 #
@@ -53,8 +53,8 @@ use_page_style()
 # ## Five references per picture
 # <!-- index: section 5.1 | data sets, five references for each image | satlib.data.datasets.load | tests/test_datasets.py::test_flickr8k -->
 #
-# A caption data set has pictures, some captions for each, and a split for each picture: train, dev or test. For drawn scenes no files are
-# needed; satlib draws the picture, and a small grammar writes its captions.
+# A caption data set has pictures, some captions for each, and a split for each picture: train, dev or test. Drawn scenes need no files:
+# satlib draws the picture, and a small grammar writes its captions.
 
 # %%
 data = scenes.load(train=1500, dev=100, test=200)
@@ -68,7 +68,7 @@ right.axis("off")
 plt.show()
 
 # %% [markdown]
-# All five are right, and no two are alike. (None mentions the grey shapes: they are clutter, there to be ignored.) There is no single correct
+# All five are right, and no two are alike. (None mentions the clutter, which is there to be ignored.) There is no single correct
 # caption, which will haunt us when captions are scored (notebook 07).
 #
 # > **Paper, section 5.1** (in our words, here and below). Flickr8k and Flickr30k have five captions for each picture. Some pictures of COCO
@@ -87,8 +87,8 @@ plt.show()
 #
 # > **Paper, section 5.1.** COCO gets only basic tokenization, to be consistent with the one that Flickr8k and Flickr30k come with.
 #
-# Everybody says "basic", and everybody does something else. Here it means lower case, and words only: a word has letters and digits, and may have
-# hyphens and apostrophes *inside*. Everything else ends a word.
+# Here "basic" means lower case, and words only: a word has letters and digits, and may have hyphens and apostrophes *inside*.
+# Everything else ends a word.
 
 
 # %% tags=["task:3.1"]
@@ -118,8 +118,7 @@ differing = [caption for caption in captions if words(caption) != tokenise(capti
 print(f"satlib's tokenise splits {len(differing)} of {len(captions):,} captions differently")
 
 # %% [markdown]
-# There is no *right* tokenizer. What matters is to use the same one everywhere, above all on both sides of a score,
-# to which "red." and "red" are two different words.
+# There is no *right* tokeniser. What matters is to use the same one everywhere, above all on both sides of a score.
 #
 # ## The vocabulary
 # <!-- index: section 5.1 | a fixed vocabulary of 10,000 words | satlib.data.text.Vocabulary | tests/test_text.py::test_ids_are_ordered_by_frequency_then_alphabet -->
@@ -127,11 +126,11 @@ print(f"satlib's tokenise splits {len(differing)} of {len(captions):,} captions 
 #
 # > **Paper, section 5.1.** A vocabulary of 10,000 words in all experiments.
 #
-# Count the words of the *training* captions, sort them by frequency, and keep the first ones. Two places are taken: 0 is the end mark, 1 stands
-# for every word that is not known. (There is no start mark: before the first word, the decoder is given zeros.)
+# Count the words of the *training* captions, sort them by frequency, and keep the first ones. Two places are taken: 0 is the end mark, 1
+# stands for every unknown word. (There is no start mark: before the first word, the decoder is given zeros.)
 #
-# Ties need care. Many words are equally frequent. If chance decides their order, the order of a set or of files, then words get other ids in the
-# next run, and the weights of the last one no longer fit them. Sort ties alphabetically.
+# Many words are equally frequent. If chance decides their order, the order of a set or of files, then words get other ids in the
+# next run, and the weights of the last one no longer fit them. So sort ties alphabetically.
 
 
 # %% tags=["task:3.2"]
@@ -174,8 +173,8 @@ print("the same from shuffled captions:", shuffled == known)
 # ### What do you lose when you leave rare words out?
 #
 # Our grammar has 62 words. People have more. The word counts of Flickr8k come with satlib (its captions do not). A rare word is hard to
-# learn and not free: a row of the embedding and a row of the output layer, at 512 dimensions a thousand numbers. So recipes leave out words seen
-# fewer than, say, five times. **If you drop all of those, how many of 100 words in new captions become unknown?**
+# learn and not free: a row of the embedding and a row of the output layer, at 512 dimensions a thousand numbers. So recipes leave out
+# words seen fewer than, say, five times. **Then how many of 100 words in new captions are unknown?**
 
 # %%
 my_guess_unknown = ...  # a range of which you are 80 % sure, (low, high), or skip
@@ -214,21 +213,21 @@ per_caption = dev.total() / flickr8k["dev"].lengths.total()
 print(f"words in a dev caption: {per_caption:.1f}; unknown among them: {per_caption * unknown[3] / 100:.2f}")
 
 # %% [markdown] tags=["answer"]
-# Drop two thirds of the vocabulary, all that is seen fewer than five times, and 3.4 words in 100 are unknown instead of 1.3. That sounds like
-# nothing, but at eleven words a caption it leaves more than one hole in every three captions.
+# 3.4, instead of 1.3 with all words, though two thirds of the vocabulary are gone. That sounds like nothing, but at eleven words a
+# caption it leaves more than one hole in every three captions.
 
 # %% [markdown]
 # 41 percent of the words are said once, and together they make up 1 percent of the text. On the left, Flickr8k's curve is not far from a
-# straight line, as is usual for a language (Zipf's law). The grammar's drops like a cliff. It has no rare words, so nothing that we learn
-# from it about rare words is worth anything.
+# straight line, as is usual for a language (Zipf's law). The grammar's drops like a cliff: it has no rare words, and cannot teach us
+# anything about them.
 #
-# One mistake is too easy: to count the words of *all* captions and split the data afterwards. Nothing fails. The unknown words even vanish from
-# the test captions, and so does the only sign of what training has missed.
+# One mistake is too easy: to count the words of *all* captions and split the data afterwards. Nothing fails. But the unknown words vanish
+# from the test captions, and with them the only sign of what training has missed.
 #
 # ### Words in pieces
 #
 # The hippopotamus can be saved. Language models have no unknown words, because their tokens are *pieces* of words. **Byte-pair encoding**
-# (Sennrich et al., 2016) finds them: begin with single letters, and again and again join the pair of neighbours that is most frequent in
+# (Sennrich et al., 2016) finds them: begin with single letters, and again and again join the most frequent pair of neighbours in
 # the text. What is common becomes one piece, and what is rare can still be spelt.
 
 
@@ -293,9 +292,8 @@ print(
 )
 
 # %% [markdown]
-# 334 pieces do what 2,536 words could not: next to nothing is unknown, 1 word in 10,000, with a letter that the others lack. The price is
-# length. At 1.64 pieces a word, a sentence takes two thirds more steps, and attention draws a map for each piece. The captioners of
-# 2015 took words; most language models since take pieces.
+# 334 pieces do what 2,536 words could not: only 1 word in 10,000 is unknown, for a letter that the others lack. The price is
+# length. At 1.64 pieces a word, a sentence takes two thirds more steps, and attention draws a map for each piece.
 #
 # ## Batches of one length
 # <!-- index: section 4.3 | batches of captions of one length | satlib.data.batches.SameLengthBatches | tests/test_batching.py::test_every_caption_exactly_once_and_one_length_a_batch -->
@@ -304,8 +302,8 @@ print(
 # > **Paper, section 4.3.** An update takes time in proportion to its longest caption. So each update draws a length, and then 64 captions of
 # > that length. Training converged much faster, with no noticeable loss of performance.
 #
-# One long caption in a batch makes all the others wait: their places after the end are padding, which is computed and thrown away. **At 64
-# captions of Flickr8k a batch, put together at random, what share of all steps is padding?**
+# In a mixed batch all captions wait for the longest: their places after the end are padding, computed and thrown away. **In random
+# batches of 64 captions of Flickr8k, what share of all steps is padding?**
 
 # %%
 my_guess_padding = ...  # percent: (low, high), or skip
@@ -328,11 +326,11 @@ plt.show()
 reveal("padding, percent of all steps", padding)
 
 # %% [markdown] tags=["answer"]
-# Nearly half of all steps, 49 percent, so the same words take about twice as many of them.
+# Nearly half, 49 percent, so the same words take about twice as many steps.
 
 # %% [markdown]
-# So group the captions by length, and cut each group into batches: every caption comes once an epoch, at the price of at most one small batch
-# for each length. (Shuffling the batches afterwards is no puzzle and left out here.)
+# So group the captions by length, and cut each group into batches: every caption comes once an epoch, at the price of at most one small
+# batch for each length.
 
 
 # %% tags=["task:3.4"]
@@ -368,9 +366,9 @@ print(f"{len(lengths):,} captions in {updates} batches; mixed there would be {-(
 # %% [markdown]
 # ### Every caption once, or a random length?
 #
-# Read the paper's sentence again: each update draws a length. If we took it literally and drew lengths *evenly*, rare ones would get as many
-# updates as common ones. (The official code does not do this: it takes the lengths in turn and skips those that are used up.) **In as many
-# updates as one epoch has, what share of the captions of Flickr8k would not be used at all?**
+# Read the paper again: each update draws a length. If we drew lengths *evenly*, rare ones would get as many updates as common ones. (The
+# official code takes the lengths in turn and skips those that are used up.) **In as many updates as one epoch has, what share of the
+# captions of Flickr8k would not be used at all?**
 
 # %%
 my_guess_unused = ...  # percent: (low, high), or skip
@@ -386,13 +384,12 @@ print(
 )
 
 # %% [markdown] tags=["answer"]
-# 62 percent: most captions would not be seen at all, while each of the longest ones would come along 15 times. All this hangs on one word that
-# the paper leaves out.
+# 62 percent, while each of the longest ones would come along 15 times. All this hangs on one word that the paper leaves out.
 
 # %% [markdown]
 # ### Padding lies about the loss
 #
-# If you mix lengths after all, padding is not only slow. Short captions are padded with end marks, and after the first end mark the others are
+# If you mix lengths after all, padding is not only slow. Short captions are padded with end marks, and after the first the others are
 # easy to predict. Let them into the mean, and the loss looks better than the model is. No error is raised.
 
 
@@ -434,12 +431,11 @@ honest = float(word_loss(losses.detach(), torch.tensor([len(caption) for caption
 print(f"nats per word: {losses.mean():.2f} with padding counted as words, {honest:.2f} without")
 
 # %% [markdown]
-# 1.59 looks better than 2.12, and it is the same model. Batches of one length have nothing to mask, which may be the best thing about them.
+# 1.59 looks better than 2.12, and it is the same model. Batches of one length have nothing to mask.
 #
 # ## What goes in, what should come out
 #
-# In training the decoder is fed the true words and asked for each of them before it sees it (*teacher forcing*): what goes in is what should
-# come out, one place later.
+# In training (*teacher forcing*) the decoder is fed the true words, and asked for each of them one step before.
 
 
 # %% tags=["task:3.6"]
@@ -470,13 +466,12 @@ print("fed:      ", inputs.squeeze(2).int().tolist()[0])
 print("asked for:", targets.tolist()[0])
 
 # %% [markdown]
-# The last word fed is "star", and the right answer to it is 0: stop talking. A captioner that was never asked for the end mark does not know how
-# to end.
+# The last word fed is "star", and the right answer to it is 0: stop talking. A captioner that was never asked for the end mark cannot end.
 #
 # ## On trial: 0 of 9,000
 #
-# Your `words` and satlib's tokeniser agreed on all 9,000 captions. That sounded like proof. Here are five tokenisers that are wrong, each in one
-# way. How many of the 9,000 do *they* split differently?
+# `words` and satlib's tokeniser agreed on all 9,000 captions. That sounded like proof. Here are five tokenisers that are wrong, each
+# in one way. How many of the 9,000 do *they* split differently?
 
 # %%
 for fault, impostor in IMPOSTORS.items():
@@ -484,8 +479,8 @@ for fault, impostor in IMPOSTORS.items():
 print("characters in the 9,000 captions:", *sorted({letter for caption in captions for letter in caption} - {" "}))
 
 # %% [markdown]
-# Four of five pass. Our grammar knows letters, blanks, commas and full stops, so the test could not have failed for what it never asked. Write
-# the control: captions on which each of these five gives itself away.
+# Four of five pass: there is nothing in these captions but letters, blanks, commas and full stops. Write the control: captions on which
+# each of the five gives itself away.
 
 
 # %% tags=["task:3.7"]
@@ -510,8 +505,8 @@ for text in (*probes(), "The dog’s well--known rock-'n'-roll"):
         print("ours and satlib's:", words(text), tokenise(text))
 
 # %% [markdown]
-# Two captions do what 9,000 could not. And the last line, with a curly apostrophe and two hyphens, splits even ours from satlib's. The
-# verdict on "0 of 9,000": true, and empty. A test is as good as what it could have caught.
+# Two captions do what 9,000 could not. And the last line, with a curly apostrophe and two hyphens, tells even ours from satlib's. The
+# verdict on "0 of 9,000": true, and nearly empty. A test is as good as what it could have caught.
 #
 # ## What to remember
 #

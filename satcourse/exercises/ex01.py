@@ -59,7 +59,7 @@ greedy.mistakes = {
     "it says nothing: does y begin as the end mark?": lambda *_: ([], []),
 }
 greedy.advise = lambda expected, got: (
-    f"it says {len(got[0])} words where there should be {len(expected[0])}; END, too, is said, and then nothing is"
+    f"it says {len(got[0])} words where there should be {len(expected[0])}; END, too, is said, then nothing"
     if len(got[0]) != len(expected[0])
     else None
 )
@@ -72,19 +72,17 @@ def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     return alpha @ a, alpha
 
 
-attend.says = "z, the weights and their gradients, for scores below 1 and for scores of 100"
-attend.cases = lambda: [(numbers(L, seed=1), numbers(L, D)), (100 + numbers(2, seed=3), numbers(2, 3, seed=2))]
+attend.says = "z, the weights and their gradients, for scores below 1, of 100 and of -200"
+attend.cases = lambda: [(numbers(L, seed=1), numbers(L, D)), (torch.tensor([100.0, 101, -200]), numbers(3, 3, seed=2))]
 attend.parts = ("z", "the weights")
 attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
     "the scores weigh the inputs as they are: a softmax comes first": lambda e, a: (e @ a, e),
-    "exp(100) is infinite in float32: subtract the largest score from all of them first": lambda e, a: (
+    "exp(100) is infinite in float32: subtract the largest score first": lambda e, a: (
         (e.exp() / e.exp().sum()) @ a,
         e.exp() / e.exp().sum(),
     ),
-    "the scores are complete, square root included: they go into the softmax as they are": lambda e, a: attend(
-        e / a.shape[1] ** 0.5, a
-    ),
+    "the scores go into the softmax as they are, without a square root": lambda e, a: attend(e / a.shape[1] ** 0.5, a),
     "an argmax has no gradient: a softmax lets the others share": lambda e, a: (a[e.argmax()], 1.0 * (e == e.max())),
     "a sigmoid asks each input alone: a softmax makes them share": lambda e, a: (e.sigmoid() @ a, e.sigmoid()),
 }
@@ -96,12 +94,10 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(e.masked_fill(~mask, -torch.inf), 1)
 
 
-masked_weights.says = (
-    "sentences of 5, 3, 2 and 1 words, scores of -200 among theirs, weights that sum to 1 over words alone"
-)
+masked_weights.says = "sentences of 5, 3, 2 and 1 words, some scores 200 below their padding's"
 masked_weights.cases = lambda: [
     (numbers(3, L), torch.arange(L) < torch.tensor([[5], [3], [1]])),
-    (numbers(2, 3, seed=1, scale=3) - 200, torch.tensor([[True, False, True], [False, True, True]])),
+    (torch.tensor([[-201.0, 0, -200], [3, -198, -200]]), torch.tensor([[True, False, True], [False, True, True]])),
 ]
 masked_weights.observe = with_gradients("e")
 masked_weights.advise = lambda expected, got: (
@@ -111,7 +107,7 @@ masked_weights.advise = lambda expected, got: (
 masked_weights.mistakes = {
     "masked after the softmax: mask the scores before it": lambda e, mask: torch.softmax(e, 1) * mask,
     "the mask is the wrong way round: only padding has weight": lambda e, mask: masked_weights(e, ~mask),
-    "exp(-200) is 0 in float32, and 0/0 no number: subtract the largest score, or let torch.softmax do it": lambda e, mask: (
+    "exp(-200) is 0 in float32, and 0/0 no number: mask the scores, and let torch.softmax do the rest": lambda e, mask: (
         e.exp() * mask / (e.exp() * mask).sum(1, keepdim=True)
     ),
 }
@@ -151,7 +147,7 @@ def noun_or_next(peak: Tensor, own: Tensor, noun: Tensor, *, least: int = 2) -> 
     return on_noun, on_next
 
 
-noun_or_next.says = "a model that looks at nouns lives; two that look one word on and two, whatever is there, do not"
+noun_or_next.says = "a model that looks at nouns lives; two that look one word on and two do not"
 noun_or_next.cases = lambda: [
     _glances(0, lambda own, noun: noun),
     _glances(1, lambda own, noun: own + 1),
@@ -175,7 +171,7 @@ def lit(write: Callable[[Tensor, Tensor], Tensor], a: Tensor, s: Tensor) -> list
 
 
 lit.says = "a word for each of 9 and of 6 places, read alone"
-lit.cases = lambda: [(lambda z, s: numbers(K, D) @ (z + s), numbers(n, D, seed=n), numbers(D, seed=1)) for n in (9, 6)]
+lit.cases = lambda: [(lambda z, s: numbers(K, D) @ (z - s), numbers(n, D, seed=n), numbers(D, seed=1)) for n in (9, 6)]
 lit.given = lambda write, a, s: f"{len(a)} places"
 lit.mistakes = {
     "each place gives the same word: read one state, not the mean of all": lambda write, a, s: (

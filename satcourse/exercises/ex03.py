@@ -31,7 +31,7 @@ def words(caption: str) -> list[str]:
     return tokenise(caption)
 
 
-words.says = "capital letters, accents, digits, punctuation, apostrophes and hyphens inside and outside of words, and an empty caption"
+words.says = "capital letters, accents, digits, punctuation, apostrophes, hyphens, and an empty caption"
 words.cases = lambda: [
     *(("A dog runs.",), ("Two dogs,one BALL!",), ("the dog's t-shirt (red)",), ("2 dogs - one 'big'",)),
     *(("a merry-go-round at a café",), ('one_two; "three": four?',), ("",)),
@@ -85,11 +85,11 @@ def byte_pairs(counts: dict[str, int], number: int, *, said: bool = True, again:
     return merges
 
 
-byte_pairs.says = "the pairs of three texts, in order, pairs of joined pieces and ties among them"
+byte_pairs.says = "the pairs of three texts, in order, ties among them"
 byte_pairs.cases = lambda: [
     ({"low": 5, "lower": 2, "newest": 6, "widest": 3}, 6),
     ({"banana": 1, "bandana": 1, "ban": 4}, 4),
-    ({"aaaa": 1, "aab": 3}, 2),
+    ({"aaaa": 1, "aab": 3, "cod": 5}, 4),
 ]
 byte_pairs.mistakes = {
     "each word counts once: a pair counts as often as its word is said": partial(byte_pairs, said=False),
@@ -159,9 +159,10 @@ word_loss.cases = lambda: [
 ]
 word_loss.observe = _look_at_loss
 word_loss.mistakes = {
-    "padding is counted: words that nobody said have a loss here": lambda losses, lengths: losses.mean(),
-    "one word too many: a caption of n words has places 0 to n - 1": lambda losses, n: word_loss(losses, n + 1),
-    "a word whose loss is 0 is a word, too: count words by the lengths": lambda losses, n: (
+    "padding is counted": lambda losses, lengths: losses.mean(),
+    "a mean of means: every word counts the same": lambda x, n: sum(map(word_loss, x[:, None], n[:, None])) / len(x),
+    "one word too many: n words have places 0 to n - 1": lambda x, n: word_loss(x, (n + 1).clamp(max=len(x[0]))),
+    "a word whose loss is 0 is a word, too": lambda losses, n: (
         (kept := losses * (torch.arange(losses.shape[1]) < n[:, None])).sum() / (kept > 0).sum()
     ),
     "divided by the number of places: divide by that of words": lambda *x: word_loss(*x) * x[1].sum() / x[0].numel(),
@@ -188,6 +189,7 @@ inputs_and_targets.cases = _captions
 inputs_and_targets.parts = ("inputs", "targets")
 inputs_and_targets.mistakes = {
     "not shifted: each word goes in when it is asked for itself": lambda captions, E: (E[captions], captions),
+    "before the first word there are zeros, not the end mark's row": lambda x, E: (E[x.roll(1, 1)], x),
     "the end mark is no target, and never learned": lambda *x: tuple(each[:, :-1] for each in inputs_and_targets(*x)),
 }
 
