@@ -240,7 +240,7 @@ plt.show()
 # ## The score-function identity
 # <!-- index: equation 11 | gradient of L_s: a likelihood term and a score-function term, summed over paths | satcourse.lessons.estimators.path_gradients | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
 #
-# Both factors of $p(s|a) \log p(y|s,a)$ depend on the weights $W$, so the product rule gives two terms. In the one that
+# Both factors of $p(s|a) \log p(y|s,a)$ depend on the weights $W$: two terms. In the one that
 # differentiates $p(s|a)$, the identity $\partial p = p\, \partial \log p$ makes a mean under $p$ again:
 #
 # > **Paper, equation 11.**
@@ -285,7 +285,7 @@ for part in ("attention", "gates_state", "output"):
 # Reinforcement learning calls the second term REINFORCE. The policy is $\alpha_t$, an action is a place, and the reward, paid at the
 # end, is $\log p(y|\tilde s,a)$. (It depends on $W$ itself, hence the first term.)
 #
-# Write a loss whose gradient is *minus* the second term, with a number $b$ taken off the reward (you will soon see
+# Write a loss whose gradient is *minus* the second term, with a number $b$ taken off the reward (you will see
 # why). No gradient may flow into the reward.
 
 
@@ -516,7 +516,7 @@ left_over = {
 print("left, in nats:", {name: round(value, 1) for name, value in left_over.items()})
 
 # %% [markdown]
-# About 4 nats and 2: most of what the average leaves is the difference between easy captions and hard ones.
+# About 4 nats and 2: most of what the average leaves is the difference between easy and hard captions.
 
 # %% [markdown]
 # ### A little bias for less noise: the mix and the Gumbel-softmax
@@ -598,7 +598,7 @@ plt.show()
 
 # %% [markdown]
 # At 64 paths the Gumbel-softmax comes closest: an error of 0.12, against 0.20 with three other samples and 0.90 without a
-# baseline. While noise dominates, a little bias is a bargain. But more paths reduce only the noise, so from some 300 on the
+# baseline. While noise dominates, a little bias is a bargain. More paths reduce only the noise: from some 300 on the
 # other samples win.
 
 # %% [markdown]
@@ -657,9 +657,9 @@ for K, estimates in rows.items():
 # $L_1$ leaves a gap of 0.72 nats, $L_4$ of 0.135. However many samples one takes, the gradient of $L_1$ is off by a third of the length of
 # the gradient of $\log p(y|a)$, that of $L_4$ by 0.14.
 #
-# The other way is hindsight: in training we *have* the caption, so draw the path from a $q(s|y,a)$ that sees it. Deng et al. (2018)
-# learn such a $q$. In their experiments, on translation and on questions about pictures, summing over all places
-# beats soft attention; trained as in this notebook, the same models lose that gain; with a learned $q$ they keep most of it.
+# The other way is hindsight: in training we *have* the caption, so draw the path from a learned $q(s|y,a)$ that sees it. In Deng et al.
+# (2018), on translation and on questions about pictures, summing over all places
+# beats soft attention; trained as in this notebook, the same models lose that gain; with $q$ they keep most of it.
 
 # %% [markdown]
 # # Part 2. Training
@@ -675,7 +675,7 @@ for K, estimates in rows.items():
 # > $$\frac{\partial L_s}{\partial W} \approx \frac1N \sum_{n=1}^N \left[ \frac{\partial \log p(y|\tilde s^n,a)}{\partial W} + \lambda_r \big(\log p(y|\tilde s^n,a) - b\big) \frac{\partial \log p(\tilde s^n|a)}{\partial W} + \lambda_e \frac{\partial H[\tilde s^n]}{\partial W} \right] ,$$
 # > with $\lambda_r$ and $\lambda_e$ chosen on held-out data.
 #
-# As one loss, with one sampled path for each caption, we *maximise*
+# With one sampled path for each caption, we *maximise*
 #
 # $$\log p(y \mid \tilde s, a) \;+\; \lambda_r\, \big(\log p(y \mid \tilde s, a) - b\big) \sum_t \log \alpha_{t, \tilde s_t} \;+\; \lambda_e \sum_t H[\alpha_t],$$
 #
@@ -716,8 +716,8 @@ def estimator(
 # <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.overlay.lit | tests/test_plots.py -->
 # <!-- index: claim: hard attention is less stable to train than soft | the error of one sampled gradient, and both kinds trained further from the same weights | satcourse.lessons.further.train | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
 #
-# We train the decoder of the shipped `scenes-soft` for 200 more steps: once with hard attention and your loss, and once, as
-# the control, with soft attention and the ordinary likelihood, on the same captions in the same order.
+# We train the decoder of the shipped `scenes-soft` for 200 more steps: with hard attention and your loss, and as
+# the control with soft attention and the ordinary likelihood, on the same captions in the same order.
 
 # %%
 soft = Captioner.load(shipped.model("scenes-soft"), "cpu")
@@ -739,7 +739,7 @@ def hard_loss(decoder, a, captions):
 
 
 # %% [markdown]
-# On 60 other scenes we estimate $L_s$ from sampled places. It starts at -11.5 nats per caption, because the soft model
+# On 60 other scenes we estimate $L_s$ from sampled places. It starts at -11.5 nats per caption: the soft model
 # never had to live with darts.
 
 # %%
