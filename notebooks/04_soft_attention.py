@@ -242,8 +242,8 @@ reveal("evenness of the map at T = 1, percent of ln 196", evenness)
 # 99.1 percent: energies that differ by less than 1 hardly tell 196 places apart.
 
 # %% [markdown]
-# At $T = 0.1$ both faces stand out, at $T = 0.03$ the framed eye has 78 percent of the weight. The last picture is the plain dot product, and it has gone blind: one place on the *other* cat has all the weight, because a dot
-# product rewards long vectors too.
+# At $T = 0.1$ both faces stand out, at $T = 0.03$ the framed eye has 78 percent of the weight. The plain dot product has gone blind: one
+# place on the *other* cat has all the weight, because a dot product rewards long vectors too.
 
 # %% [markdown]
 # ### Why a dot product must be scaled
@@ -356,8 +356,8 @@ print(
 
 # %% [markdown]
 # A weighted mean cannot leave the grey hull of what it averages. As the map sharpens it slides from the plain mean to a
-# single vector, smoothly, and that is why it can be learned. On the right, place 3 pulls hardest, while places 2 and 5,
-# though farther away, hardly pull at all with their few percent of the weight.
+# single vector, smoothly, and that is why it can be learned. On the right, place 3 pulls hardest; places 2 and 5,
+# though farther away, hardly pull with their few percent of the weight.
 #
 # And $a_6$, inside the hull? A mixture of the others can lie exactly on it. How should the decoder, which only gets $\hat z$, tell such a
 # blend from one look at place 6? That comes to trial at the end.
@@ -520,8 +520,8 @@ assert not unreached, f"no gradient reaches {unreached}: is something detached o
 # <!-- index: claim: the attention network is trained together with encoder and decoder | the error of the words reaches every part | satlib.training.loop.train | tests/test_decoder.py::test_every_weight_learns -->
 #
 # Now images: drawn scenes of two objects among clutter. The captions say what the two are and where one lies relative to
-# the other, but no caption names a place. The loss is
-# $-\sum_t \log p(y_t | a, y_1, \dots, y_{t-1})$, here as a mean over the words of a batch.
+# the other; none names a place. The loss is
+# $-\sum_t \log p(y_t | a, y_1, \dots, y_{t-1})$, as a mean over the words of a batch.
 
 
 # %% tags=["task:4.6"]
@@ -566,8 +566,8 @@ print(
 )
 
 # %% [markdown]
-# Four epochs. Now and then we record the maps of one test caption, always the same one. **The 100 test scenes have 200 objects.
-# How many will the decoder name with the right colour and shape?**
+# Now and then we record the maps of one test caption, always the same. **The 100 test scenes have 200 objects.
+# How many will the decoder name with the right colour and shape after four epochs?**
 
 # %%
 my_guess_right = ...
@@ -808,8 +808,8 @@ print("each map moves by", " ".join(f"{each:.4f}" for each in lag[0]))
 # %% [markdown]
 # The first map that can move is the fourth, and it does, by very little. Which words do move the light? Perhaps those that
 # decide something. "Above a star there is ..." begins with the lower object, "below a star ..." with the upper
-# one. If both objects are big, a colour after "a big ..." decides which one is meant; if only one is, the other's colour is
-# simply wrong: our control. **How far, between 0 and 1, does a colour that decides move the light?**
+# one. If both objects are big, a colour after "a big ..." decides which is meant; if only one is, the other's colour is
+# wrong: our control. **How far, between 0 and 1, does a colour that decides move the light?**
 
 # %%
 my_guess_colour = ...
@@ -875,9 +875,9 @@ print(f'{sum(in_order)} of {len(in_order)} captions with "a" in front name the u
 # %% [markdown]
 # After "a" the light is on the upper object already, and the captions say why: all 1,333 of those that begin with "a" name
 # the upper or the left object first. By the time a colour comes along, the choice has been made: the word describes what the decoder is
-# looking at. Would a colour lead if it had to? A decoder that is trained for as long on captions that name either object first names only
-# 132 objects right, and its light moves by 0.09 for a colour that decides and by 0.10 for a wrong one (one seed). Not all that decides moves
-# the light.
+# looking at. Would a colour lead if it had to? A decoder trained for as long on captions that name either object first names only
+# 132 objects right, and its light moves by 0.09 for a colour that decides and by 0.10 for a wrong one (one seed). Not every word that
+# decides moves the light.
 
 # %% [markdown]
 # ## On trial: the hull

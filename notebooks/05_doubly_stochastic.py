@@ -662,7 +662,7 @@ reveal("NLL of soft attention less the marginal's, nats per word", soft_nll - ex
 # ## On trial: the price of coverage
 #
 # The charge: whoever makes a decoder cover the picture pays in likelihood. The witness trained for two epochs, and saw $\lambda = 1$ cost
-# 0.13 nats per word. You write the control. It gets the NLL after each epoch, of several seeds, and finds a cost only if
+# 0.13 nats per word. Your control gets the NLL after each epoch, of several seeds, and finds a cost only if
 #
 # - at the end no seed with the penalty is as good as one without, and
 # - the gap between the means is then at least nine tenths of what it was at half-time, `E // 2`.
