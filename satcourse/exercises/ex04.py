@@ -129,6 +129,7 @@ lstm_step.mistakes = {
     "the gates are in another order: W, U, Z and b hold i, f, g, o, from the top": partial(lstm_step, order="ifog"),
     "h and c are in the wrong order: give back (h, c)": lambda *x: lstm_step(*x)[::-1],
     "h comes from the old memory: equation 3 has the new c": partial(lstm_step, late=1),
+    "i and f have changed places: f keeps, i writes": partial(lstm_step, order="figo"),
 }
 
 
@@ -170,6 +171,7 @@ training_step.says = "three steps of plain gradient descent: the losses, and whe
 training_step.cases = lambda: [(0,), (3,)]
 training_step.observe = _three_steps
 training_step.tolerance = 1e-3
+training_step.given = "a small model of seed {}".format
 training_step.mistakes = {
     "the gradients of the call before are still there: empty them": partial(training_step, zero="never"),
     "the weights stay as they are: empty the gradients, go back, then step": partial(training_step, zero="between"),

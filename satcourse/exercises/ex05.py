@@ -135,21 +135,18 @@ def lasting(nll: Tensor, *, seeds: bool = True, shrinks: bool = True) -> bool:
 def _courses(start: float, end: float, noise: float = 0.01) -> tuple[Tensor]:
     """Four runs of twelve epochs without and four with a cost that goes from `start` towards `end`."""
     time = torch.arange(1.0, 13)
-    learned = 0.6 + 3 * torch.exp(-time / 2) + noise * numbers(2, 4, 1, seed=9) * torch.ones(12)
+    learned = 0.6 + 3 * torch.exp(-time / 2) + noise * numbers(2, 4, 1, seed=15) * torch.ones(12)
     learned[1] += end + (start - end) * torch.exp(-time / 6)
     return (learned,)
 
 
-lasting.says = "a tax, steady or growing, is found; a delay, chance and a gain are not"
+lasting.says = "a cost that lasts or grows is found; a delay, chance and a gain are not"
 lasting.cases = lambda: [
-    _courses(*course) for course in ((0.2, 0.2), (0.8, -0.2), (0.8, 0), (0.05, 0.06, 0.3), (0, 0.3), (-0.2, -0.2))
+    _courses(*course) for course in ((0.28, 0.2), (0.8, -0.2), (0.8, 0.1), (0.5, 0.5, 0.3), (0, 0.3), (-0.2, -0.2))
 ]
 lasting.mistakes = {
     "a delay lives: a gap that still shrinks may close; compare it with half-time": partial(lasting, shrinks=False),
     "chance lives: in one of the cases seeds overlap, whatever the means say": partial(lasting, seeds=False),
-    "a delay and chance live: look at each seed, and at how the gap went on": partial(
-        lasting, seeds=False, shrinks=False
-    ),
 }
 lasting.advise = lambda expected, got: {
     True: "a delay, chance or a gain passes",

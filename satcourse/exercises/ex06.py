@@ -96,8 +96,8 @@ def _baseline(answer: Answer, baseline: float, log_p: Tensor) -> Any:
     output = answer(baseline, log_p)
     if not isinstance(output, (tuple, list)) or len(output) != 2:
         return output
-    tied = [isinstance(value, Tensor) and value.requires_grad for value in output]
-    return {"the advantage": output[0], "the new baseline": output[1], "parts of the graph": tied}
+    tied = any(isinstance(value, Tensor) and value.requires_grad for value in output)
+    return {"the advantage": output[0], "the new baseline": output[1], "hangs on the graph (0: no)": tied}
 
 
 @exercise("6.4", "A baseline that follows", difficulty=2, minutes=4, equation="section 4.1")
@@ -110,7 +110,7 @@ moving_average.says = "the advantage, the new baseline, and that neither hangs o
 moving_average.cases = lambda: [(0.0, -numbers(4).abs() * 5), (-8.0, -numbers(3, seed=1).abs() * 5)]
 moving_average.observe = _baseline
 moving_average.mistakes = {
-    "neither is detached: rewards are numbers here": lambda b, log_p: (log_p - b, 0.9 * b + 0.1 * log_p.mean()),
+    "one or both hang on the graph: detach the rewards": lambda b, log_p: (log_p - b, 0.9 * b + 0.1 * log_p.mean()),
     "the baseline was updated before its use: it would know the very samples that it is taken off": lambda b, log_p: (
         moving_average(moving_average(b, log_p)[1], log_p)[0],
         moving_average(b, log_p)[1],
@@ -269,7 +269,7 @@ def _policy(K: int, seed: int) -> Answer:
 def _told(answer: Answer, step: Any, state: Tensor, darts: Tensor) -> Any:
     """What a learner samples, and the gradient at the logits of `_policy`."""
     result = answer(step, state, darts)
-    if not isinstance(result, (tuple, list)) or len(result) != 2 or not isinstance(result[1], Tensor):
+    if not isinstance(result, (tuple, list)) or len(result) != 2 or getattr(result[1], "ndim", 0) != 1:
         return result
     slope = gradients(result[1].sum(), {"the policy's logits": step.table})
     return {"the words": result[0], "log p of the captions": result[1].detach(), **slope}
