@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 7. Decoding and judging
 #
-# A trained captioner knows, after any words, how likely each next word is. Somebody has to turn that into a sentence, and
-# somebody has to say whether the sentence is any good.
+# A trained captioner knows, after any words, how likely each next word is. Somebody has to turn that into a sentence, and somebody has to
+# say whether it is any good.
 #
 # Take a riddle with you. A public re-implementation of the paper reports a BLEU-1 of 64.8 and a BLEU-4 of 15.5 (each the best of its
 # epochs, on dev); a model of ours has 64.7 and 22.6. Something is wrong with the first pair, and it is not the model.
@@ -360,8 +360,8 @@ print("width", *(f"{width:6}" for width in beams), "\nlog p", *(f"{value:6.2f}" 
 print("words", *(f"{value:6.2f}" for value in lengths[0.0]), "\nright", *(f"{value:6.1f}" for value in correct))
 
 # %% [markdown]
-# The wider the beam, the likelier the captions, and the shorter (with $\gamma = 1$, in the end longer). They are not better: 97.5 % with a
-# beam of 10, as with greedy decoding. In translation the likeliest sentence of all is often the empty one. Choose the width on dev.
+# The wider the beam, the likelier the captions, and the shorter (with $\gamma = 1$, in the end longer), but not the better: 97.5 % with a
+# beam of 10, as with greedy decoding. In translation the likeliest sentence is often the empty one. Choose the width on dev.
 
 # %% [markdown]
 # # Judging
@@ -967,18 +967,11 @@ for kind, lines in accused.items():
 # ## References
 #
 # - K. Xu et al. *Show, Attend and Tell.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - I. Sutskever, O. Vinyals, Q. Le. *Sequence to Sequence Learning* (beam search). NIPS 2014.
-#
-# - A. Holtzman et al. *Neural Text Degeneration* (the nucleus). ICLR 2020.
-# - F. Stahlberg, B. Byrne. *Cat Got Your Tongue?* (the empty translation). EMNLP 2019.
-#
-# - K. Papineni et al. *BLEU.* ACL 2002. M. Denkowski, A. Lavie. *Meteor Universal.* 2014.
-# - R. Vedantam et al. *CIDEr.* CVPR 2015. P. Anderson et al. *SPICE.* ECCV 2016.
-# - P. Koehn. *Statistical Significance Tests for Machine Translation Evaluation* (the bootstrap). EMNLP 2004.
-# - A. Rohrbach et al. *Object Hallucination in Image Captioning* (CHAIR). EMNLP 2018.
-#
-# - J. Hessel et al. *CLIPScore.* EMNLP 2021.
-# - L. Zheng et al. *Judging LLM-as-a-Judge.* NeurIPS 2023.
+# - Beam search: I. Sutskever, O. Vinyals, Q. Le, NIPS 2014. The nucleus: A. Holtzman et al., ICLR 2020. The empty translation: F.
+#   Stahlberg, B. Byrne, EMNLP 2019.
+# - BLEU: K. Papineni et al., ACL 2002. METEOR: M. Denkowski, A. Lavie, 2014. CIDEr: R. Vedantam et al., CVPR 2015. SPICE: P. Anderson et
+#   al., ECCV 2016. CHAIR: A. Rohrbach et al., EMNLP 2018. The bootstrap: P. Koehn, EMNLP 2004.
+# - CLIPScore: J. Hessel et al., EMNLP 2021. Models as judges: L. Zheng et al., NeurIPS 2023.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.

@@ -77,9 +77,9 @@ print(f"computing on: {torch.cuda.get_device_name() if place.type == 'cuda' else
 # %% [markdown]
 # ## Before the first step
 #
-# A training loop with a bug seldom crashes. It trains, a little worse than it could. So test it while a test takes seconds. Our data are
-# 500 drawn scenes with five captions each. As in the paper the encoder is frozen and computes its annotation vectors once; unlike the
-# paper's, it learned from captions of scenes.
+# A training loop with a bug seldom crashes. It trains, a little worse than it could. So test it while a test takes seconds, on 500 drawn
+# scenes with five captions each. As in the paper the encoder is frozen and computes its annotation vectors once; unlike the paper's, it
+# learned from captions of scenes.
 
 # %%
 gpu = place.type == "cuda"
@@ -284,9 +284,10 @@ for name, share in lost.items():
     print(f"{name:24} rounds {100 * share:5.2f} % of the gradients to zero")
 
 # %% [markdown]
-# float16 rounds between 2 and 3 percent of them to zero (on pictures that it has learnt by heart 8 to 21, with three seeds). Multiply the
-# loss by a power of two, and fewer are lost; divide the gradients by it before the step. `torch.amp.GradScaler` does that, and lowers the factor when a gradient overflows. bf16 loses none and needs no
-# scaling. But it has only 8 significant bits. **Count to a thousand in steps of one, in bf16. Where do you end?**
+# float16 rounds between 2 and 3 percent of them to zero (with the pictures that it learned by heart 8 to 21, three seeds). Multiply the
+# loss by a power of two, and fewer are lost; divide the gradients by it before the step. `torch.amp.GradScaler` does that, and lowers
+# the factor when a gradient overflows. bf16 loses none and needs no scaling. But it has only 8 significant bits. **Count to a thousand in
+# steps of one, in bf16. Where do you end?**
 
 # %%
 my_guess_count = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -479,9 +480,9 @@ for patience in (1, 3, 10):
 # ### What made it better
 # <!-- index: section 4.3 | fine-tuning the encoder: its own learning rate, frozen batch statistics | satlib.model.encoders.freeze_statistics | tests/test_fine_tuning.py -->
 #
-# Its encoder learned at a quarter of the decoder's rate, after 400 batches of warm-up, because a random decoder's gradients would spoil
-# what it knows. On [dev](../docs/results.md) that raised CIDEr from 52.9 to 56.4, and photographs of 448 pixels, with $14 \times 14$ places,
-# to 60.2. (One run each.)
+# The encoder of `flickr8k-lite0-tuned` learned at a quarter of the decoder's rate, after 400 batches of warm-up, because a random
+# decoder's gradients would spoil what it knows. On [dev](../docs/results.md) that raised CIDEr from 52.9 to 56.4, and photographs of 448
+# pixels, with $14 \times 14$ places, to 60.2. (One run each.)
 
 # %% [markdown]
 # ### What to type
@@ -743,9 +744,8 @@ if __name__ == "__main__":
     main()
 
 # %% [markdown]
-# In a terminal you would type `torchrun --nproc-per-node 2 ddp.py`. The batch has 7 rows, so the ranks have 4 and 3. DDP computes the
-# plain mean of the ranks' gradients, but means of unequal parts need your shares. Since DDP also divides by the number of ranks $R$, each
-# loss is multiplied by $R$ times its share. **By what percentage is the plain average wrong?**
+# In a terminal you would type `torchrun --nproc-per-node 2 ddp.py`. The batch has 7 rows, so the ranks have 4 and 3. Means of unequal
+# parts need your shares; since DDP divides by the number of ranks $R$, each loss is multiplied by $R$ times its share. **By what percentage is the plain average wrong?**
 
 # %%
 my_guess_wrong = ...  # (low, high), or skip
@@ -794,10 +794,9 @@ for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-
         print(f"soft over none, {network:18} {score:6} {gain:+.1f} ({low:+.1f} to {high:+.1f})")
 
 # %% [markdown]
-# With VGG-19, 1.2 points of BLEU-4 (0.2 to 2.2); with EfficientNet-Lite0, which has 2.7 points more, no difference is certain. The interval
-# covers the choice of test images, not the seed of the training: in an earlier pair of VGG-19 runs,
-# [no difference was certain](../docs/results.md). On scenes 98 percent of the captions are right with attention and 41 without. So why did
-# attention win everywhere? Keep the question in mind.
+# With VGG-19, 1.2 points of BLEU-4 (0.2 to 2.2); with EfficientNet-Lite0 no difference is certain. The interval covers the choice of test
+# images, not the seed of the training: in an earlier pair of VGG-19 runs, [no difference was certain](../docs/results.md). On scenes 98
+# percent of the captions are right with attention and 41 without. So why did attention win everywhere? Keep the question in mind.
 
 # %% [markdown]
 # ## On trial: a timing
@@ -891,12 +890,9 @@ for name, one, other in (
 # ## References
 #
 # - K. Xu et al. *Show, Attend and Tell.* ICML 2015, sections 4.3 and 5. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - D. P. Kingma, J. Ba. *Adam: A Method for Stochastic Optimization.* ICLR 2015.
-# - K. Jordan et al. *Muon: An Optimizer for Hidden Layers in Neural Networks.* 2024. <https://kellerjordan.github.io/posts/muon>
-# - R. Pascanu, T. Mikolov, Y. Bengio. *On the Difficulty of Training Recurrent Neural Networks.* ICML 2013: clipping, section
-#   3.2.
-# - P. Micikevicius et al. *Mixed Precision Training.* ICLR 2018: loss scaling, and weights kept in float32.
-# - S. Li et al. *PyTorch Distributed.* VLDB 2020.
+# - Adam: D. P. Kingma, J. Ba, ICLR 2015. Muon: K. Jordan et al., 2024, <https://kellerjordan.github.io/posts/muon>
+# - Clipping: R. Pascanu, T. Mikolov, Y. Bengio, ICML 2013, section 3.2. Mixed precision: P. Micikevicius et al., ICLR 2018.
+# - DDP: S. Li et al. *PyTorch Distributed.* VLDB 2020.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run and the stored results.
