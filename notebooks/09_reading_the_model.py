@@ -149,7 +149,7 @@ plots.attention_figure(photographs["telephone"], described["telephone"].words, d
 # > **Paper, section 5.4.** The learned alignments agree very strongly with human intuition. To draw a map, its weights are
 # > enlarged by $2^4 = 16$ and smoothed with a Gaussian.
 #
-# Here are the weights of one word, as they are and smoothed.
+# The weights of one word, as they are and smoothed:
 
 # %%
 example = right[0]
@@ -430,8 +430,8 @@ for axis in axes.flat:
 figure
 
 # %% [markdown]
-# All but one looked right. (Drawn are the first eight with soft attention. Three wrong captions, printed above, are not counted: a
-# phrase of theirs fits both objects equally well, or the wrong one better.) No relation is wrong.
+# All but one looked right (in 1,300 other scenes 52 of 56). Drawn are the first eight with soft attention; three wrong captions, printed
+# above, are not counted: a phrase of theirs fits both objects equally well, or the wrong one better.
 #
 # But most of these objects are partly covered. Is the map to blame, or the picture? Two cures, one for either suspicion.
 #
@@ -782,15 +782,14 @@ reveal("false words that the best placebo for the map cures", max(doses["better 
 # %% [markdown]
 # The better map does not survive. Its words stood on an edge, where a neighbouring cell decides: the map is neither convicted nor
 # acquitted. The better picture survives. Uncovering the object cures 48, moving the picture at most 36, uncovering the *other* object 3.
-# What lay in front of the object was a cause. (In 1,300 other scenes, of 56 false words: 17 by the drawn map, 16 by its best placebo; 47
-# by uncovering, 30 by its best.)
+# What lay in front of the object was a cause. (In the other scenes the drawn map cures 17 and its best placebo 16, uncovering 47 and its
+# best placebo 30.)
 
 # %% [markdown]
 # ## What to remember
 #
 # - A map shows which vectors were read for a word. It neither outlines the object nor proves the word.
-# - Count, and with controls: a map that ignores the word, the centre of the picture. On photographs, maps over a frozen encoder lost to
-#   it.
+# - Count, and with controls: a map that ignores the word, the centre of the picture, to which maps over a frozen encoder lost.
 # - A cure counts only if it beats placebos. A better map cured no more than the model's own, moved by a cell; uncovering the object did.
 # - For words about an object the light is a cause: move it, and 65 percent follow with soft attention, 28 with hard. Articles do not need
 #   theirs.
