@@ -397,12 +397,12 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
 # ### Which optimiser?
 #
 # To Adam, which divides each gradient by its usual size, a matrix is a bag of numbers. Muon (Jordan et al., 2024) takes a mean of the last
-# gradients, $M = U S V^\top$, and steps along $U V^\top$ (nearly: it avoids the decomposition), at the same speed in all directions.
-# Vectors, embeddings and the output matrix keep Adam.
+# gradients, $M = U S V^\top$, and steps along $U V^\top$ (nearly: products of matrices replace the decomposition), at the same speed in
+# all directions. Vectors, embeddings and the output matrix keep Adam.
 #
 # In [a benchmark](../benchmarks/optimisers.py) on this task, with three seeds each and the best of several learning rates, Adam is half a
 # nat per word behind after two of four epochs. In the end Muon's runs are at 0.66 or 0.67, Adam's at 0.71, 0.75 and 1.25: one got stuck.
-# Muon's take 66 seconds, Adam's 58. On photographs we have not tuned it.
+# Muon's runs take 66 seconds, Adam's 58. On photographs we have not tuned it.
 
 # %% jupyter={"source_hidden": true}
 results = Path(satlib.__file__).parent / "results"
