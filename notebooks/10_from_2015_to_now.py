@@ -877,9 +877,9 @@ reveal("words that stay when only that head sees, percent", votes[best] + dark)
 # The sentence falls: this head was heard. With two other seeds the best pointer takes 7 and 11 percent along when moved, and gains
 # 32 and 42 when it alone sees. Moving one head tells how *replaceable* it is.
 #
-# Your control is blind to two heads that only work together. The Shapley values count those, and agree: they correlate with
-# pointing by 0.9, and by 0.7 and 0.8 with the other seeds. Heads that point *are* heard. (With a thousand heads nobody can count all
-# coalitions.)
+# Your control is blind to two heads that only work together. The Shapley values count those, and agree: they correlate with pointing by
+# 0.9, and by 0.7 and 0.8 with the other seeds. Heads that point *are* heard, as a rule: with one of those seeds a head that points at 70
+# percent has a value of 0. A map is evidence, and the experiment decides. (With a thousand heads nobody can count all coalitions.)
 
 # %% [markdown]
 # ## How sure are you?
@@ -915,7 +915,7 @@ calibration(torch.tensor(sure), torch.tensor(true))
 # - Heads are the attention of 2015 with a scaled dot product, several times side by side.
 # - A mask decides who may look at whom. Words at words: a language model. Patches before the words: one that sees.
 # - Keys and values do not change once a word is read: keep them.
-# - A head that changes nothing alone may have backups. Blind the others, too.
+# - A head that changes nothing alone may have backups: blind the others. One that points may still be unheard.
 # - Attention won because it does not wait and does not care.
 
 # %% [markdown] tags=["workbook"]
