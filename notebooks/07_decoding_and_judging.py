@@ -562,8 +562,8 @@ axis.legend(loc="upper left", ncols=2)
 plt.show()
 
 # %% [markdown]
-# Attention leads by 0.05 points, and the interval contains 0. The newer encoder leads by 2.7, though the recipes of that pair differ in a
-# few other settings. And no bootstrap trains again with another seed, which moves a score as well.
+# Attention leads by 0.05 points, and the interval contains 0. The newer encoder leads by 2.7, though that pair's recipes differ in a few
+# other settings. And no bootstrap trains with another seed, which moves a score as well.
 
 # %% [markdown]
 # ## CIDEr: what is said of *this* picture

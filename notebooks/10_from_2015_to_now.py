@@ -543,8 +543,6 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 # 2 percent, though it points at the object in 94. All eight heads together move 60.
 
 # %% [markdown]
-# "A beautiful map and no vote": that sentence will stand trial.
-#
 # Which layer decides? Here the second, with 55 percent; the first moves 5. With two other seeds it is 66 to 4 and 40 to 22, and
 # in an earlier [full training](../docs/results.md) it was the first, 55 to 4. "Layer 2 finds the colours" is a sentence about one
 # training run.
@@ -679,7 +677,7 @@ price = seconds(one_softmax, words) / seconds(decoder, words)
 print(f"a training step on one sequence takes {price:.1f} times as long")
 
 # %% [markdown]
-# On the right one softmax serves places and words alike. LLaVA's patches look only back;
+# LLaVA's patches look only back;
 # [PaliGemma](https://arxiv.org/abs/2407.07726)'s look at each other and at the words of the *question*:
 # `visible(256 + question, answer)`. The price is length: on our 196 patches a step takes four to six times as long.
 # [LLaVA-1.5](https://arxiv.org/abs/2310.03744) puts 576 patches in front of your question; Flamingo makes 64 summaries of them first,
@@ -879,7 +877,7 @@ reveal("words that stay when only that head sees, percent", votes[best] + dark)
 #
 # Your control is blind to two heads that only work together. The Shapley values count those, and agree: they correlate with pointing by
 # 0.9, and by 0.7 and 0.8 with the other seeds. Heads that point *are* heard, as a rule: with one of those seeds a head that points at 70
-# percent has a value of 0. A map is evidence, and the experiment decides. (With a thousand heads nobody can count all coalitions.)
+# percent has a value of 0. (With a thousand heads nobody can count all coalitions.)
 
 # %% [markdown]
 # ## How sure are you?
@@ -906,8 +904,8 @@ calibration(torch.tensor(sure), torch.tensor(true))
 
 # %% [markdown]
 # The captioner is 97 percent sure of what its words say, on average, and right in 98 percent. (Of the single word it is 69 percent
-# sure: "big" and "huge" share one opinion, so we add them up. The points on the left are a few words each.) A star below the grey line
-# means ranges that were too narrow, the usual mistake; its bar, how little a few ranges tell.
+# sure: "big" and "huge" share one opinion, so we add them up.) A star below the grey line means ranges that were too narrow, the usual
+# mistake; its bar, how little a few ranges tell.
 
 # %% [markdown]
 # ## What to remember
