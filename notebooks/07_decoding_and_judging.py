@@ -13,11 +13,11 @@
 # %% [markdown]
 # # 7. Decoding and judging
 #
-# A trained captioner knows, after any words, how likely each next word is. Somebody has to turn that into a sentence, and
-# somebody has to say whether the sentence is any good.
+# A trained captioner knows, after any words, how likely each next word is. Somebody has to turn that into a sentence, and somebody has to
+# say whether it is any good.
 #
-# Take a riddle with you. A public re-implementation of the paper reports a BLEU-1 of 64.8 and a BLEU-4 of 15.5 (each the best of its epochs,
-# on dev); a model of ours has 64.7 and 22.6. Something is wrong with the first pair, and it is not the model.
+# Take a riddle with you. A public re-implementation of the paper reports a BLEU-1 of 64.8 and a BLEU-4 of 15.5 (each the best of its
+# epochs, on dev); a model of ours has 64.7 and 22.6. Something is wrong with the first pair, and it is not the model.
 #
 # **You will be able to**
 #
@@ -70,7 +70,7 @@ def key(figure, true, false):
 # ## A model is a table of next words
 #
 # A captioner gives $p(y_t \mid a, y_1, \dots, y_{t-1})$; the probability of a caption is the product over its words and its end
-# mark. So we start with a captioner that you can read: one photograph, a dog, and a table of next words.
+# mark. Here is a captioner that you can read: one photograph, a dog, and a table of next words.
 
 # %%
 TABLE = {
@@ -109,9 +109,9 @@ print(f"{len(captions)} captions; the likeliest: {' '.join(best)}, p = {captions
 # %% [markdown]
 # ## Greedy decoding
 #
-# With nine captions one can try everything; with 2,500 words one cannot. The simplest way out is greed: the likeliest word, then the
-# likeliest after it, until the end mark, `END`, or until there are `longest` words. A model is a function here: `next_words(prefix)`
-# takes a tuple of words, `()` at the beginning, and returns a dict from word to probability.
+# With nine captions one can try everything; with 2,500 words one cannot. The simplest way out is greed: always the likeliest next word,
+# until the end mark, `END`, or until there are `longest` words. A model is a function here: `next_words(prefix)` takes a tuple of
+# words, `()` at the beginning, and returns a dict from word to probability.
 
 
 # %%
@@ -141,7 +141,7 @@ tree_figure(story, best=chosen)
 # 0.144, half of what is possible.
 
 # %% [markdown]
-# The likeliest caption begins with "the", "a" is the likelier first word, and greed never looks back.
+# "A" is the likelier first word, the likeliest caption begins with "the", and greed never looks back.
 
 # %% [markdown]
 # ## Beam search
@@ -183,7 +183,7 @@ def beam_search(next_words, width: int, longest: int) -> tuple[list[str], float]
 # ```
 
 # %% [markdown]
-# Which beginnings does a beam keep? Those that it asks the model about. So we listen at the door.
+# A beam keeps the beginnings that it asks the model about. So we listen at the door.
 
 # %%
 asked = []
@@ -196,15 +196,15 @@ print(f"captions with a property: {sum(specific.values()):.2f} together, the bes
 tree_figure(story, {*asked, tuple(found)}, best=tuple(found))
 
 # %% [markdown]
-# With a width of two, "the" survives the first step, and the beam finds the likeliest caption. Now read the tree again. The captions that
-# mention a property ("brown", "big") have 0.51 of the probability together. Yet "the dog runs" wins. There are many ways to be specific,
-# and they share. **Search for the likeliest sentence, and you search for blandness.** (We made this table up; for GPT-2, see Holtzman et al.)
+# With a width of two, "the" survives the first step, and the beam finds the likeliest caption. But the captions that mention a property
+# ("brown", "big") have 0.51 of the probability together, and yet "the dog runs" wins: there are many ways to be specific, and they share.
+# **Search for the likeliest sentence, and you search for blandness.** (We made this table up; for GPT-2, see Holtzman et al.)
 
 # %% [markdown]
 # ## The same on a captioner that sees
 #
-# With a picture given, any captioner is such a table. Here is satlib's soft attention for drawn scenes, where a program can
-# check whether a caption is right.
+# Given a picture, any captioner is such a table. Here is satlib's soft attention for drawn scenes, where a program can check whether a
+# caption is right.
 
 # %%
 captioner = Captioner.load(shipped.model("scenes-soft"))
@@ -245,14 +245,14 @@ for axis, (i, (words, log_p)) in zip(axes, few.items(), strict=True):
 plt.show()
 
 # %% [markdown]
-# All three captions are right, and none has even three percent of the probability: there are so many ways to say it. For 120 pictures at
-# once, satlib's `search.beam_search` takes over.
+# All three are right, and none has even three percent of the probability: there are so many ways to say it. For 120 pictures at once,
+# satlib's `search.beam_search` takes over.
 
 # %% [markdown]
 # ## Sampling
 #
-# Sampling draws each word with its probability. That gives variety, and accidents: many words that are each hardly possible are quite
-# possible together. A *temperature* below 1 sharpens every distribution ($p^{1/T}$, normalised again). *Nucleus sampling*, the `top_p` of
+# Sampling draws each word with its probability. That gives variety, and accidents: many words that are each unlikely are quite likely
+# together. A *temperature* $T$ below 1 sharpens every distribution ($p^{1/T}$, normalised again). *Nucleus sampling*, the `top_p` of
 # chatbots, cuts off the tail: keep the fewest likeliest words that together have at least a given share, and draw among these.
 
 
@@ -321,14 +321,14 @@ for name, lines in ways.items():
 
 # %% [markdown]
 # Greedy decoding is right for 97.5 percent of the scenes, sampling at $T = 1$ for 87, at $T = 2$ for 2.5, with the nucleus for 99. The tail
-# does the harm: cut it off, and sampling is right as often as greedy decoding (two scenes of 120 are within chance).
+# does the harm: without it, sampling is right nearly as often as greedy decoding (in 600 other scenes 96 to 98 percent, and greedy 99).
 
 # %% [markdown]
 # ## Length, and what a wider beam does to it
 # <!-- index: claim: a wider beam finds likelier captions, not better ones | beam width against log p, length and exact match | satlib.model.search.beam_search | tests/test_decoding.py::test_a_full_beam_is_exhaustive_search -->
 #
-# Each further word multiplies the probability by a number below 1, so long captions have a handicap. The usual remedy ranks
-# captions by $\log p(y \mid a) / C^{\gamma}$, where $C$ counts the words, END included. Is a caption better for being likelier?
+# Each further word makes a caption less likely, so long ones have a handicap. The usual remedy ranks captions by
+# $\log p(y \mid a) / C^{\gamma}$, where $C$ counts the words, END included. Is a caption better for being likelier?
 
 # %%
 beams = [1, 2, 3, 5, 10]
@@ -360,8 +360,8 @@ print("width", *(f"{width:6}" for width in beams), "\nlog p", *(f"{value:6.2f}" 
 print("words", *(f"{value:6.2f}" for value in lengths[0.0]), "\nright", *(f"{value:6.1f}" for value in correct))
 
 # %% [markdown]
-# The wider the beam, the likelier the captions, and the shorter (with $\gamma = 1$, in the end longer). They are not better: 97.5 % with a
-# beam of 10, as with greedy decoding. In translation the likeliest sentence of all is often the empty one. Choose the width on dev.
+# The wider the beam, the likelier the captions, and the shorter (with $\gamma = 1$, in the end longer), but not the better: 97.5 % with a
+# beam of 10, as with greedy decoding. In translation the likeliest sentence is often the empty one. Choose the width on dev.
 
 # %% [markdown]
 # # Judging
@@ -369,8 +369,8 @@ print("words", *(f"{value:6.2f}" for value in lengths[0.0]), "\nright", *(f"{val
 # ## BLEU, by hand
 #
 # An *$n$-gram* is a run of $n$ words. BLEU asks what share of a caption's runs of one to four words occurs in some reference. "Star star
-# star" against "a star" must not get three hits, so an $n$-gram is *clipped*: it counts at most as often as in the reference that has it
-# most.
+# star" against "a star" must not get three hits, so each $n$-gram is *clipped*: it counts at most as often as in the reference that has
+# it most.
 
 
 # %% tags=["task:7.3"]
@@ -427,8 +427,8 @@ key(figure, "in a reference", "in neither")
 plt.show()
 
 # %% [markdown]
-# Of the nine 4-grams four occur in a reference. Every word is found somewhere; the longer runs ask for the order, too. BLEU-$N$ is the geometric mean of such
-# precisions, with hits and $n$-grams summed over *all* captions before they are divided:
+# Every word is found somewhere, but only four of the nine 4-grams: longer runs ask for the order, too. BLEU-$N$ is the geometric mean of
+# such precisions, with hits and $n$-grams summed over *all* captions before they are divided:
 #
 # $$\mathrm{BLEU}_N = \Big(\prod_{n=1}^N \frac{\sum_{\text{captions}} \mathrm{hits}_n}{\sum_{\text{captions}} n\text{-grams}}\Big)^{1/N}$$
 
@@ -492,8 +492,8 @@ print(f"BLEU-4 of 120 true captions: yours {100 * by_hand:.4f}, by the COCO tool
 # > reported as well.
 #
 # Precision rewards those who say little. So the COCO tools multiply by $\min(1, e^{1 - r/c})$ for $c$ words where the references closest
-# in length have $r$. The paper does not. Take the model's captions, whose BLEU-4 is 83 without the penalty and 81 with it, and keep the
-# first four words. **What is their BLEU-4 without the penalty?**
+# in length have $r$. The paper does not. The model's captions have a BLEU-4 of 83 without the penalty and 81 with it. Keep their first
+# four words. **What is their BLEU-4 without the penalty?**
 
 # %%
 my_guess_cut = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -524,8 +524,8 @@ print(f"with it {penalised[0]:.0f}; right captions: {right(cut[4]):.0f} %")
 # > **Paper, section 5.2.** Three things make comparison hard: the encoder, single models against ensembles, and the split.
 #
 # Add the beam, the tokenizer, the number of references. And chance: would the difference survive other photographs? The *paired bootstrap*
-# draws as many as there are, with replacement, and scores both models on them, 2,000 times over. If the middle 95 % of the differences
-# contain 0, this test split cannot tell the two apart.
+# draws as many with replacement, and scores both models on them, 2,000 times over. If the middle 95 % of the differences contain 0,
+# this test split cannot tell the two apart.
 #
 # Two models on Flickr8k have the same encoder, EfficientNet-Lite0; one has soft attention, the other none.
 
@@ -562,14 +562,14 @@ axis.legend(loc="upper left", ncols=2)
 plt.show()
 
 # %% [markdown]
-# Attention leads by 0.05 points, and the interval contains 0. The newer encoder leads by 2.7, though the recipes of that pair differ in a
-# few other settings, too. And the bootstrap has not trained again with another seed, which moves a score as well.
+# Attention leads by 0.05 points, and the interval contains 0. The newer encoder leads by 2.7, though that pair's recipes differ in a few
+# other settings. And no bootstrap trains with another seed, which moves a score as well.
 
 # %% [markdown]
 # ## CIDEr: what is said of *this* picture
 #
 # CIDEr weighs each $n$-gram by how much it tells: its count times $\log(\text{pictures} / \text{pictures whose references have it})$
-# (tf-idf). The score is the cosine of a caption's vector of $n$-grams with those of the references, times ten: a CIDEr of "82 percent" is a
+# (tf-idf). The score is the cosine between a caption's vector of $n$-grams and those of the references, times ten: "82 percent" is a
 # cosine of .08, and the most is 1,000.
 
 # %%
@@ -593,8 +593,8 @@ plt.show()
 
 # %% [markdown]
 # "A" occurs in the references of every scene, and $\log 1 = 0$: what fits every picture earns nothing. But a cosine only sees directions:
-# say your caption twice, and its words point where they did before. The COCO tools therefore compute CIDEr-D, which clips each entry at
-# the reference's and punishes a difference in length.
+# say your caption twice, and its words point where they did. So the COCO tools compute CIDEr-D, which clips each entry at the
+# reference's and punishes a difference in length.
 
 
 # %%
@@ -614,8 +614,8 @@ print(
 )
 
 # %% [markdown]
-# Said twice, a caption keeps 6 percent of its CIDEr-D. Such tricks matter: a model that is trained on a score is the most patient cheat
-# there is.
+# Said twice, a caption keeps 6 percent of its CIDEr-D. Such tricks matter: a model trained on a score is the most patient cheat there
+# is.
 
 # %% [markdown]
 # ## What they miss: captions made wrong on purpose
@@ -671,7 +671,7 @@ key(figure, "true", "not true")
 plt.show()
 
 # %% [markdown]
-# Of the four damaged kinds, three score above the true caption in other words by BLEU-1, one by BLEU-4 and by CIDEr: the reversed relation,
+# Three of the four damaged kinds score above the true caption in other words by BLEU-1, one by BLEU-4 and by CIDEr: the reversed relation,
 # the very opposite of the truth. By METEOR the two tie. All four count words that agree, and none knows what is *true*.
 
 # %% [markdown]
@@ -711,15 +711,15 @@ for kind, lines in suspects.items():
     print(f"{kind:22}" + "".join(f"{value:7.1f} %" for value in table[kind]))
 
 # %% [markdown]
-# CHAIR sees the swapped colours at once: 76 percent of the objects are invented. The reversed relation has 0, for CHAIR counts nothing but
-# objects. And captions of four words have a CHAIR$_s$ of 0, although none of them is right. Say little, and you invent little.
+# CHAIR sees the swapped colours at once: 76 percent of the objects are invented. The reversed relation has 0, for CHAIR counts only
+# objects. And captions of four words have 0, although none is right. Say little, and you invent little.
 
 # %% [markdown]
 # ### On photographs
 #
-# On Flickr8k an object counts as invented if no reference mentions one of its kind. The yardstick is people: each of a photograph's five
-# captions against the other four, and each model against the same four. **What percentage of the objects that people name do the other
-# four not mention?**
+# On Flickr8k an object counts as invented if no reference mentions its kind. The yardstick is people: each of a photograph's five captions
+# against the other four, and each model against the same four. **What percentage of the objects that people name do the other four not
+# mention?**
 
 # %%
 my_guess_people = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -747,14 +747,14 @@ reveal("of people's objects, percent", judging["inventions"]["people"][0])
 
 # %% [markdown]
 # What a model has above that is its own: soft attention with EfficientNet-Lite0 has 15.7. With or without attention the intervals
-# overlap; with the older encoder both models invent more.
+# overlap; with the older encoder both invent more.
 
 # %% [markdown]
 # ## A model as the judge
 #
-# Nowadays one asks a large model: is this caption true of this picture? CLIPScore takes the cosine of CLIP's vectors of the two; an
-# *LLM judge* writes a grade. Here is a small one. Give a captioner a picture *and* a caption, and $\log p(y \mid a) / C$ says how well
-# they fit. Let `scenes-hard` be the judge. Does it put the true caption in other words above the false one?
+# Nowadays one asks a large model whether a caption is true of a picture. CLIPScore takes the cosine of CLIP's vectors of the two; an *LLM
+# judge* writes a grade. Here is a small judge: give a captioner a picture *and* a caption, and $\log p(y \mid a) / C$ says how well they
+# fit. Does `scenes-hard` put the true caption in other words above the false ones?
 
 
 # %%
@@ -784,8 +784,8 @@ for grader, of in graders.items():
     print("; ".join(f"{kind} {x:.0f} %" for kind, x in zip(list(damaged)[2:], verdicts[grader], strict=True)))
 
 # %% [markdown]
-# 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. Now a case of its own: `scenes-soft` got
-# three scenes wrong. Hold each of those captions against the five true references of its scene. Which does it prefer?
+# 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. But `scenes-soft` got three scenes wrong.
+# Hold each of those captions against the five true references of its scene. Which does it prefer?
 
 # %%
 wrong = [i for i, name in enumerate(names) if not scenes.exact_match(ways["greedy"][name], drawn[name])]
@@ -800,8 +800,9 @@ print("scenes-hard itself writes:", *itself, sep="\n  ")
 
 # %% [markdown]
 # Its own false caption, in 15 of 15 pairs: it wrote them *because* it found them likely. In large models this is called
-# *self-enhancement bias* (Zheng et al.). But the other model falls for 67 percent, too, though it gets all three scenes right itself. Its
-# grade is the probability of the *wording*: a true reference in rare words can lose to a false caption in common ones.
+# *self-enhancement bias* (Zheng et al.). But the other model falls for 67 percent, too, though it gets all three scenes right. A grade is
+# the probability of the *wording*: a true reference in rare words can lose to a false caption in common ones. (In 600 other scenes the
+# eight false captions win 98 and 80 percent of such pairs, the true ones 97 and 95: to their author it makes no difference.)
 
 # %% [markdown]
 # ## References, scored like captions
@@ -831,17 +832,17 @@ unseen = [judging["inventions"][name][0] for name in (people, leader)]
 print(f"objects that four references do not mention: people {unseen[0]:.1f} %, {leader} {unseen[1]:.1f} %")
 
 # %% [markdown]
-# The model has 75.8, references have 54.2, and the model is right less often. The likely reason: it prefers the common wording, which agrees
-# with many. On Flickr8k the best of seventeen models has 24.1 in BLEU-4, and people have 21.4. It was trained on rewards, and this score
-# was one of them. In CIDEr, another of them, people are far ahead, 82 against 67. And of the objects that the model names, nobody else
-# mentions 15.5 percent, more than twice people's share.
+# The model has 75.8, references have 54.2, and the model is right less often. The likely reason: it prefers the common wording, which
+# agrees with many. On Flickr8k the best of seventeen models has 24.1 in BLEU-4, and people have 21.4; this score was among the rewards
+# that it was trained on. In CIDEr, another of them, people are far ahead, 82 against 67. And of the objects that the model names, nobody
+# else mentions 15.5 percent, more than twice people's share.
 
 # %% [markdown]
 # ## Teacher forcing gives a false BLEU
 # <!-- index: claim: teacher forcing gives a false BLEU | BLEU of teacher-forced outputs against that of generated captions | satlib.evaluation.evaluate.generate | tests/test_decoding.py::test_log_probability_and_maps_are_those_of_the_words -->
 #
 # Back to the riddle. In training, the decoder sees the *true* words before each word, and its likeliest word at each step comes for free.
-# It is tempting to call these words its caption. **What percentage of such lines are sentences of the scenes' grammar?**
+# It is tempting to call these its caption. **What percentage of such lines are sentences of the scenes' grammar?**
 
 
 # %%
@@ -877,18 +878,19 @@ reveal("sentences, percent", forced_scores["forced"][2])
 # 2.5 percent.
 
 # %% [markdown]
-# "A big striped striped star": the model never has to live with its own words. Single words are often right, but they do not hang together, and the runs that BLEU-4 counts break: 64 instead of 81.
+# "A big striped striped star": the model never has to live with its own words. Single words are often right, but the runs that BLEU-4
+# counts break: 64 instead of 81.
 #
-# And on photographs, there is the riddle's answer. Forced words nearly keep their BLEU-1, 63.2 beside 64.7, and lose a third of
-# their BLEU-4, 15.4 beside 22.6. A BLEU-1 of 64.8 with a BLEU-4 of 15.5 is what teacher forcing looks like, and it is what that code does
-# (Sun et al., see notebook 02).
+# And on photographs, there is the riddle's answer. Forced words nearly keep their BLEU-1, 63.2 beside 64.7, and lose a third of their
+# BLEU-4, 15.4 beside 22.6. A BLEU-1 of 64.8 with a BLEU-4 of 15.5 is what teacher forcing looks like, and it is what that code does (Sun
+# et al., see notebook 02).
 
 # %% [markdown]
 # ## On trial: the liar
 #
-# Captions with a BLEU-4 of 70 look good in any table. So write a liar. From the five true references of a scene it makes a sentence of the
-# scenes' grammar that is *false* and has a BLEU-4 of 70 or more against these five. (True captions had 54 against four.) `OPPOSITES` has a
-# wrong word for most right ones.
+# A BLEU-4 of 70 looks good in any table. So write a liar. From the five true references of a scene it makes a sentence of the scenes'
+# grammar that is *false* and has a BLEU-4 of 70 or more against these five. (True captions had 54 against four.) `OPPOSITES` has a wrong
+# word for most right ones.
 
 # %%
 from satcourse.exercises.ex07 import OPPOSITES
@@ -909,9 +911,9 @@ def lie(references: list[str]) -> str:
 # One changed word breaks up to four 4-grams in the middle of a sentence. How many does it break at the end?
 
 # %% [markdown]
-# Now convict it. SPICE (Anderson et al., 2016) takes a caption apart into *facts*, such as (star), (star, big), (star, above, circle), and
-# compares sets of facts instead of runs of words. Of a caption's facts a share is true, the precision $P$; of the picture's facts a share
-# is said, the recall $R$. The score is $F = 2PR / (P + R)$, 0 if no fact is both.
+# Now convict it. SPICE (Anderson et al., 2016) compares sets of *facts* instead of runs of words: (star), (star, big), (star, above,
+# circle). Of a caption's facts a share is true, the precision $P$; of the picture's facts a share is said, the recall $R$. The score is
+# $F = 2PR / (P + R)$, 0 if no fact is both.
 
 
 # %% tags=["task:7.6"]
@@ -951,8 +953,8 @@ for kind, lines in accused.items():
 
 # %% [markdown]
 # By BLEU-4 the lies have 90 and the truth in other words 64. By facts they have 53 and 98: the liar is convicted, and who says little (16)
-# or everything (19) gains nothing. But the court has a weakness, too. A reversed relation is one false fact among many and keeps 90, and
-# where both objects are stars it costs nothing, because their facts are the same. (On photographs a parser has to find the facts.)
+# or everything (19) gains nothing. But the court has a weakness. A reversed relation is one false fact among many and keeps 90, and where
+# both objects are stars it costs nothing. (On photographs a parser has to find the facts.)
 
 # %% [markdown]
 # ## What to remember
@@ -966,18 +968,11 @@ for kind, lines in accused.items():
 # ## References
 #
 # - K. Xu et al. *Show, Attend and Tell.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - I. Sutskever, O. Vinyals, Q. Le. *Sequence to Sequence Learning* (beam search). NIPS 2014.
-#
-# - A. Holtzman et al. *Neural Text Degeneration* (the nucleus). ICLR 2020.
-# - F. Stahlberg, B. Byrne. *Cat Got Your Tongue?* (the empty translation). EMNLP 2019.
-#
-# - K. Papineni et al. *BLEU.* ACL 2002. M. Denkowski, A. Lavie. *Meteor Universal.* 2014.
-# - R. Vedantam et al. *CIDEr.* CVPR 2015. P. Anderson et al. *SPICE.* ECCV 2016.
-# - P. Koehn. *Statistical Significance Tests for Machine Translation Evaluation* (the bootstrap). EMNLP 2004.
-# - A. Rohrbach et al. *Object Hallucination in Image Captioning* (CHAIR). EMNLP 2018.
-#
-# - J. Hessel et al. *CLIPScore.* EMNLP 2021.
-# - L. Zheng et al. *Judging LLM-as-a-Judge.* NeurIPS 2023.
+# - Beam search: I. Sutskever, O. Vinyals, Q. Le, NIPS 2014. The nucleus: A. Holtzman et al., ICLR 2020. The empty translation: F.
+#   Stahlberg, B. Byrne, EMNLP 2019.
+# - BLEU: K. Papineni et al., ACL 2002. METEOR: M. Denkowski, A. Lavie, 2014. CIDEr: R. Vedantam et al., CVPR 2015. SPICE: P. Anderson et
+#   al., ECCV 2016. CHAIR: A. Rohrbach et al., EMNLP 2018. The bootstrap: P. Koehn, EMNLP 2004.
+# - CLIPScore: J. Hessel et al., EMNLP 2021. Models as judges: L. Zheng et al., NeurIPS 2023.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.

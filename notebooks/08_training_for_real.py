@@ -12,9 +12,9 @@
 # %% [markdown]
 # # 8. Training for real
 #
-# So far we have trained models in a cell, within seconds. A real training takes minutes to days, on a machine that may be taken away from
-# you in the middle. Here you write a training loop, part by part, and make sure that a shortage of memory, a second GPU or a closed laptop
-# does not change the result.
+# So far we have trained models in a cell, within seconds. A real training takes minutes to days, on a machine that may be taken away in
+# the middle. Here you write a training loop, part by part, and make sure that a shortage of memory, a second GPU or a closed laptop does
+# not change the result.
 #
 # **You will be able to**
 #
@@ -77,9 +77,9 @@ print(f"computing on: {torch.cuda.get_device_name() if place.type == 'cuda' else
 # %% [markdown]
 # ## Before the first step
 #
-# A training loop with a bug seldom crashes. It trains, a little worse than it could. So test it while a test takes seconds. Our
-# data are 500 drawn scenes with five captions each. As in the paper the encoder is frozen and computes its annotation vectors
-# once, but it has an advantage: it learned from captions of scenes.
+# A training loop with a bug seldom crashes. It trains, a little worse than it could. So test it while a test takes seconds, on 500 drawn
+# scenes with five captions each. As in the paper the encoder is frozen and computes its annotation vectors once; unlike the paper's, it
+# learned from captions of scenes.
 
 # %%
 gpu = place.type == "cuda"
@@ -98,8 +98,8 @@ print(f"{len(every):,} captions, {occur.total():,} words with the end marks, of 
 
 # %% [markdown]
 # Two losses are known in advance, in nats per word. An untrained model should give all $K$ words the same probability: what is its
-# loss? And a model that looks at nothing can still learn how often each word occurs, $p_k$. What is the best loss that it can have?
-# Only what is below that has to do with pictures or with the order of words.
+# loss? And a model that looks at nothing can still learn how often each word occurs, $p_k$: what is its best loss? Only what is below
+# that has to do with pictures or with the order of words.
 
 
 # %% tags=["task:8.1"]
@@ -117,9 +117,9 @@ def known_losses(counts: Tensor) -> tuple[float, float]:
 # said in a share $p$ of the cases, and one of frequency 0 never.
 
 # %% [markdown]
-# Next, take one small batch, and train on it again and again. A model with more weights than the batch has words must learn it by
-# heart. If it does not, there is a bug. `word_losses(logits, captions)` from satlib gives $-\ln p$ of each word, (B, C), and 0 where
-# a shorter caption has `PAD` after its end mark; `decoder(a, captions).logits` are the logits.
+# Next, train on one small batch again and again. A model with more weights than the batch has words must learn it by heart, or there is
+# a bug. `word_losses(logits, captions)` from satlib gives $-\ln p$ of each word, (B, C), and 0 where a shorter caption has `PAD` after its
+# end mark; `decoder(a, captions).logits` are the logits.
 
 
 # %% tags=["task:8.2"]
@@ -165,17 +165,16 @@ print(f"known: {uniform:.2f} and {by_frequency:.2f}; before the first step: {by_
 
 # %% [markdown]
 # It begins at $\ln K$ and ends near 0: gradients reach what they must. But look at the dashed line. With *another scene's* picture
-# beside each caption the batch is learnt by heart just as well. The test shows that a model can learn; whether the data are right
-# it cannot tell.
+# beside each caption the batch is learnt just as well. A model can learn; whether the data are right the test cannot tell.
 
 # %% [markdown]
 # ## The parts of a step
 #
 # ### A rate that rises and falls
 #
-# At the start the optimiser knows no sizes of gradients yet, so the learning rate rises over some *warm-up* steps. At the end small steps
-# settle what large ones leave in motion. So the highest rate is multiplied by two factors. In the first `warmup` steps, one rises in a
-# line, from 1 / `warmup` at step 0 to 1, and stays there. The other is half a period of a cosine, from 1 at step 0 to 0 at step number
+# At the start the optimiser knows no sizes of gradients yet, so the learning rate rises over some *warm-up* steps; at the end small steps
+# settle what large ones leave in motion. The highest rate is multiplied by two factors. One rises in a line over the first `warmup`
+# steps, from 1 / `warmup` at step 0 to 1, and stays there. The other is half a period of a cosine, from 1 at step 0 to 0 at step number
 # `steps`, which is never made.
 
 
@@ -195,9 +194,9 @@ def learning_rate(step: int, steps: int, warmup: int, highest: float) -> float:
 # %% [markdown]
 # ### Accumulation
 #
-# You want batches of 64 captions, and only 24 fit. Then run three passes, of 24, 24 and 16, and take one step: `backward()` *adds*
-# to `.grad`. Each pass has the mean loss of its own *words*. What must it be multiplied with, so that the sum is the gradient of the
-# mean over all words? (Widely used trainers weighted the parts alike until October 2024.)
+# You want batches of 64 captions, and only 24 fit. Then run three passes, of 24, 24 and 16, and take one step: `backward()` *adds* to
+# `.grad`. Each pass has the mean loss of its own *words*. By what must it be multiplied, so that the sum is the gradient of the mean over
+# all words? (Widely used trainers weighted the parts alike until October 2024.)
 
 
 # %% tags=["task:8.4"]
@@ -243,14 +242,14 @@ for name, value in off.items():
 
 # %% [markdown]
 # With your shares the gradient is that of one pass, up to rounding. Weighted by captions, or a third each, it is about 3 percent off.
-# With nothing it is three times as long, and Adam, which divides by the size of gradients, would hardly complain. That is what makes
-# such bugs last. (If a part has no words, leave it out: its mean is 0/0, and 0 times NaN is NaN.)
+# Not multiplied, it is three times as long, and Adam, which divides by the size of gradients, would hardly complain: so such bugs last.
+# (If a part has no words, leave it out: its mean is 0/0, and 0 times NaN is NaN.)
 #
 # ### Clipping
 #
-# Some batch gives such a large gradient that one step ruins the model. So if the norm of *all* gradients together, as one long
-# vector, is above a limit, all are made smaller by the same factor, so that the norm is the limit and the direction stays:
-# `nn.utils.clip_grad_norm_(decoder.parameters(), 5.0)`, after the last part and before the step.
+# Some batch gives such a large gradient that one step ruins the model. So if the norm of *all* gradients together, as one long vector, is
+# above a limit, all are scaled down to it, and the direction stays: `nn.utils.clip_grad_norm_(decoder.parameters(), 5.0)`, after the last
+# part and before the step.
 
 # %% [markdown]
 # ### Mixed precision
@@ -259,7 +258,8 @@ for name, value in off.items():
 #
 # float16 spends its 16 bits on precision: 11 significant bits, and a range from $6 \times 10^{-5}$ to 65,504. bf16 is a float32 with the
 # lower half cut off: 8 significant bits, and a range from $10^{-38}$ to $3 \times 10^{38}$. An A100 or an H100 has hardware for it, a T4
-# only for float16. Gradients are small. Here are those of the decoder that has learnt its batch by heart, without exact zeros.
+# only for float16. Gradients are small. Here are those, without exact zeros, of the decoder of the dashed line, now with the captions'
+# own pictures.
 
 # %% jupyter={"source_hidden": true}
 decoder.zero_grad()
@@ -284,9 +284,10 @@ for name, share in lost.items():
     print(f"{name:24} rounds {100 * share:5.2f} % of the gradients to zero")
 
 # %% [markdown]
-# float16 rounds between 2 and 3 percent of them to zero. Multiply the loss by a power of two, and more lie in its range; divide the gradients
-# by it before the step. `torch.amp.GradScaler` does that, and lowers the factor when a gradient overflows. bf16 loses none and needs
-# no scaling. But it has only 8 significant bits. **Count to a thousand in steps of one, in bf16. Where do you end?**
+# float16 rounds between 2 and 3 percent of them to zero (with the pictures that it learned by heart 8 to 21, three seeds). Multiply the
+# loss by a power of two, and fewer are lost; divide the gradients by it before the step. `torch.amp.GradScaler` does that, and lowers
+# the factor when a gradient overflows. bf16 loses none and needs no scaling. But it has only 8 significant bits. **Count to a thousand in
+# steps of one, in bf16. Where do you end?**
 
 # %%
 my_guess_count = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -299,8 +300,7 @@ for _ in range(1000):
 reveal("a thousand ones", count.item())
 
 # %% [markdown] tags=["answer"]
-# 256: from there on bf16 numbers are 2 apart, and 257 is rounded back. You could count for a week. A weight of 1 would not feel a
-# step of 0.001 either.
+# 256: from there on bf16 numbers are 2 apart, and 257 is rounded back. A weight of 1 would not feel a step of 0.001 either.
 
 # %% [markdown]
 # Hence *mixed* precision: weights, the optimiser's means and losses stay in float32, and `torch.autocast` rounds the inputs of matrix
@@ -345,8 +345,7 @@ def step(decoder, optimiser, scaler, parts: list, half: torch.dtype, most: float
 # %% [markdown]
 # ## A run of your own
 #
-# That is a training step; a training calls it. Two parts of eight scenes make a batch, and the optimiser is **Muon**, of which more
-# below.
+# A training calls this step again and again. Two parts of eight scenes make a batch; the optimiser is **Muon**, of which more below.
 
 # %%
 torch.manual_seed(0)
@@ -393,18 +392,17 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
     display(plots.attention_figure(photo, caption.words, caption.alphas))
 
 # %% [markdown]
-# Your loop has trained a model that looks. The second picture is one where it errs. One can look at the right things and still say the
-# wrong one.
+# Your loop has trained a model that looks. In the second picture it errs: one can look at the right thing and say the wrong one.
 #
 # ### Which optimiser?
 #
 # To Adam, which divides each gradient by its usual size, a matrix is a bag of numbers. Muon (Jordan et al., 2024) takes a mean of the last
-# gradients, $M = U S V^\top$, and steps along $U V^\top$ (nearly: fifteen products of matrices replace the decomposition), so that the
-# model learns all directions at the same speed. Vectors, embeddings and the output matrix keep Adam.
+# gradients, $M = U S V^\top$, and steps along $U V^\top$ (nearly: products of matrices replace the decomposition), at the same speed in
+# all directions. Vectors, embeddings and the output matrix keep Adam.
 #
-# [A benchmark](../benchmarks/optimisers.py) gave both this task, three seeds each and the best of several learning rates. After two of
-# four epochs Adam is half a nat per word behind. After four, Muon's runs are at 0.66 or 0.67, Adam's at 0.71, 0.75 and 1.25: one seed got
-# stuck. Muon's runs take 66 seconds, Adam's 58. On photographs nobody has tuned it here.
+# In [a benchmark](../benchmarks/optimisers.py) on this task, with three seeds each and the best of several learning rates, Adam is half a
+# nat per word behind after two of four epochs. In the end Muon's runs are at 0.66 or 0.67, Adam's at 0.71, 0.75 and 1.25: one got stuck.
+# Muon's runs take 66 seconds, Adam's 58. On photographs we have not tuned it.
 
 # %% jupyter={"source_hidden": true}
 results = Path(satlib.__file__).parent / "results"
@@ -421,9 +419,9 @@ plt.show()
 # %% [markdown]
 # ## A real run, from its log
 #
-# `flickr8k-lite0-tuned` trained an encoder, EfficientNet-Lite0, together with the decoder, on the 6,000 photographs of
-# Flickr8k's training split and an NVIDIA H200. Its log has the negative log-likelihood (NLL) in nats per word and the BLEU-4 on dev.
-# Beside it is `flickr8k-paper-soft`, trained the paper's way: 1,000 LSTM units, RMSProp, and a frozen VGG-19.
+# `flickr8k-lite0-tuned` trained an encoder, EfficientNet-Lite0, with the decoder, on Flickr8k's 6,000 training photographs and an NVIDIA
+# H200. Its log has the negative log-likelihood (NLL) in nats per word and the BLEU-4 on dev. Beside it is `flickr8k-paper-soft`, trained
+# the paper's way: 1,000 LSTM units, RMSProp, and a frozen VGG-19.
 
 
 # %% jupyter={"source_hidden": true}
@@ -450,10 +448,10 @@ print(f"nine epochs on the H200: {minutes:.1f} minutes")
 # %% [markdown]
 # <!-- index: claim: NLL and BLEU part ways | the log of a run that overfits | satlib.training.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
 #
-# Read the curves like a doctor. In the first epoch the training NLL lies *above* dev's: it is a mean over an epoch in which the model
-# was mostly worse, with dropout. On the right, it goes on falling to 1.94 while dev's rises from 3.13 to 3.44: the decoder is memorising.
-# BLEU has its own ideas. A model that grows too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing,
-# as long as its likeliest word stays the likeliest. And BLEU jumps by two or three points from epoch to epoch.
+# In the first epoch the training NLL lies *above* dev's: it is a mean over an epoch in which the model was mostly worse, with dropout. On
+# the right, it falls to 1.94 while dev's rises from 3.13 to 3.44: the decoder is memorising. BLEU has its own ideas. A model that grows
+# too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing, as long as its likeliest word stays the
+# likeliest. And BLEU jumps by two or three points from epoch to epoch.
 #
 # > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU.
 
@@ -477,12 +475,12 @@ for patience in (1, 3, 10):
     print(f"patience {patience:2}: best epoch {best}, dev BLEU-4 {bleu[best - 1]:.2f}; stops after epoch {last}")
 
 # %% [markdown]
-# A patience of 3 would have kept epoch 4 in place of 8, for a loss of 0.14 BLEU, and stopped after 7 epochs in place of 18.
+# A patience of 3 would have kept epoch 4 instead of 8, 0.14 BLEU worse, and stopped after 7 epochs instead of 18.
 #
 # ### What made it better
 # <!-- index: section 4.3 | fine-tuning the encoder: its own learning rate, frozen batch statistics | satlib.model.encoders.freeze_statistics | tests/test_fine_tuning.py -->
 #
-# `flickr8k-lite0-tuned` trained its encoder, too, at a quarter of the decoder's rate after 400 batches of warm-up, because a random
+# The encoder of `flickr8k-lite0-tuned` learned at a quarter of the decoder's rate, after 400 batches of warm-up, because a random
 # decoder's gradients would spoil what it knows. On [dev](../docs/results.md) that raised CIDEr from 52.9 to 56.4, and photographs of 448
 # pixels, with $14 \times 14$ places, to 60.2. (One run each.)
 
@@ -498,15 +496,14 @@ for patience in (1, 3, 10):
 # satlib table runs/flickr8k-lite0-tuned/evaluation-test.json
 # ```
 #
-# [The documentation](../docs/training.md) has the rest: two GPUs, COCO, and `satlib tune`, which searches for better settings on dev.
+# [The rest](../docs/training.md): two GPUs, COCO, and `satlib tune`, which searches for better settings on dev.
 
 # %% [markdown]
 # ### A hundred photographs of your own
 #
-# You need not begin from nothing. [A benchmark](../benchmarks/own_photographs.py) let the captioner of Flickr8k's 6,000
-# photographs, which knows people and dogs, go on with 25 to 694 photographs of COCO, where there are also buses, kitchens and
-# elephants. Only its decoder learnt, in small steps (`own-folder-further`). As it was, its CIDEr was 65 on Flickr8k's photographs
-# and 35 on COCO's.
+# You need not begin from nothing. [A benchmark](../benchmarks/own_photographs.py) let the captioner of Flickr8k, which knows people and
+# dogs, go on with 25 to 694 photographs of COCO, where there are also buses, kitchens and elephants. Only its decoder learnt, in small
+# steps (`own-folder-further`). As it was, its CIDEr was 65 on Flickr8k's photographs and 35 on COCO's.
 
 # %% tags=["docs:own"]
 rows = json.loads((results / "own-photographs.json").read_text())
@@ -524,18 +521,18 @@ plt.show()
 learnt = {row["own"]: row for row in rows if not row["old"]}
 
 # %% [markdown]
-# With 100 it is 41, after four minutes of one core, and 57 with 694, after nineteen. It forgets a little: on Flickr8k, 60 are left of
-# 65, and 57. With 100 old photographs beside 100 new ones, 68 are left, and nothing is forgotten. The bars are 95 % intervals over the
-# dev photographs, and each point is one training.
+# With 100 it is 41, after four minutes of one core, and 57 with 694, after nineteen. It forgets a little: on Flickr8k, 60 are left of 65,
+# and 57. With 100 old photographs beside 100 new ones, 68 are left, and nothing is forgotten. (The bars are 95 % intervals over the dev
+# photographs; each point is one training.)
 
 # %% [markdown]
 # ## What a step costs
 #
 # <!-- index: section 4.3 | what training costs: time of a step, memory, an epoch in seconds | satlib.training.loop.train | tests/test_training.py -->
 #
-# The paper's soft model took less than three days for COCO on an NVIDIA Titan Black, with batches of 64 captions. And today? Here are
-# steps of a decoder with 512 LSTM units, as in `flickr8k-soft`, and 9,000 words, on an H200. **In float32, a step with 64 captions takes
-# 16 milliseconds. How many does one with 256 take?**
+# The paper's soft model took less than three days for COCO on an NVIDIA Titan Black. And today? Here are steps of a decoder with 512 LSTM
+# units, as in `flickr8k-soft`, and 9,000 words, on an H200. **In float32, a step with 64 captions takes 16 milliseconds. How many does
+# one with 256 take?**
 
 # %%
 my_guess_256 = ...  # (low, high), or skip
@@ -584,25 +581,24 @@ print(f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_s
 
 # %% [markdown]
 # The line on each bar goes from the fastest to the slowest round. With 64 captions bf16 is slower, by half, and the lines do not meet;
-# with 256 by a quarter, and they do. Sixteen times the captions hardly cost more. So the card waits for Python to hand it the next small
-# operation, and a cast is one more: it does 11 TFLOP/s where NVIDIA names 67 for float32, and with 1,024 captions in bf16 31, 3 % of 989.
+# with 256 by a quarter, and they do. Sixteen times the captions hardly cost more: the card waits for Python to hand it the next small
+# operation, and a cast is one more. It does 11 TFLOP/s where NVIDIA names 67 for float32, and with 1,024 captions in bf16 31, 3 % of 989.
 # Try a larger batch first. The price is memory, about 20 MB for each caption, mostly the tanh of the attention MLP.
 #
 # And the bill? At three dollars an hour (look up yours) the nine epochs of the run above cost 30 cents, and twenty of the decoder alone,
-# at 2.3 seconds, 4 cents. All this is one H200, shared with other work; we have measured no T4, H100, Colab or Kaggle.
-# `python benchmarks/bench.py` measures your card.
+# at 2.3 seconds, 4 cents. All this is one H200, shared with other work; `python benchmarks/bench.py` measures your card.
 
 # %% [markdown]
 # ## Stopped and resumed
 #
 # <!-- index: section 4.3 | stochastic gradient descent with adaptive learning rates: the state that a stopped training must keep | satlib.training.loop.train | tests/test_resuming.py -->
 #
-# Somebody closes the laptop. To resume as if nothing had happened, the weights are not enough. Adam keeps two running means for
-# each weight; without them its first step moves every weight by a full learning rate. Then there are the random numbers for dropout,
-# the place in the epoch and in the schedule, and the best epoch so far. satlib's loop is yours, with all of that written into one file.
+# Somebody closes the laptop. To resume as if nothing had happened, the weights are not enough. Adam keeps two running means for each
+# weight; without them its first step moves every weight by a full learning rate. Then there are the random numbers for dropout, the place
+# in the epoch and in the schedule, and the best epoch so far. satlib's loop is yours, with all of that written into one file.
 #
-# To try it we need runs of seconds: 64 scenes, and an encoder that takes a place's pixels for its vector. A reader of features sends its
-# own process the signal that a cluster sends before it takes a machine away. Then we train on. A third run starts from the stopped one's
+# We try it with runs of seconds: 64 scenes, and an encoder that takes a place's pixels for its vector. A reader of features sends its own
+# process the signal that a cluster sends before it takes a machine away. Then we train on. A third run starts from the stopped one's
 # *weights* alone. **What percentage of the resumed run's weights will differ from those of a run that was never stopped?**
 
 # %% jupyter={"source_hidden": true}
@@ -687,9 +683,8 @@ print(f"from the weights alone: they differ by {100 * distance('weights only', '
 #
 # <!-- index: claim: gradients averaged over processes are those of one | weighted by their words; two gloo processes against one | satlib.training.distributed.Ranks | tests/test_distributed.py::TestEquality::test_soft -->
 #
-# Each GPU runs a process (a *rank*) with a copy of the model. Each rank computes the gradient of its rows of the batch,
-# PyTorch's `DistributedDataParallel` (DDP) averages the gradients, and all copies take the same step. This file stops at the
-# averaged gradients:
+# Each GPU runs a process (a *rank*) with a copy of the model, which computes the gradient of its rows of the batch. PyTorch's
+# `DistributedDataParallel` (DDP) averages the gradients, and all copies take the same step. This file stops at the averaged gradients:
 
 # %%
 # %%capture
@@ -749,10 +744,8 @@ if __name__ == "__main__":
     main()
 
 # %% [markdown]
-# In a terminal you would type `torchrun --nproc-per-node 2 ddp.py`. The batch has 7 rows, so the ranks have 4 and 3. DDP
-# computes the plain mean of the ranks' gradients, but you know what means of unequal parts need: your shares. Since DDP also
-# divides by the number of ranks $R$, each loss is multiplied by $R$ times its share. **By what percentage is the plain average
-# wrong?**
+# In a terminal you would type `torchrun --nproc-per-node 2 ddp.py`. The batch has 7 rows, so the ranks have 4 and 3. Means of unequal
+# parts need your shares; since DDP divides by the number of ranks $R$, each loss is multiplied by $R$ times its share. **By what percentage is the plain average wrong?**
 
 # %%
 my_guess_wrong = ...  # (low, high), or skip
@@ -780,15 +773,15 @@ reveal("plain average, percent", 100 * wrong["plain"])
 # By 15 percent, and your shares give the gradient of one process, up to rounding.
 
 # %% [markdown]
-# Nothing warns you about the plain average: training continues, and what it learns depends on the number of GPUs.
+# Nothing warns you of the plain average: training goes on, and what it learns depends on the number of GPUs.
 
 # %% [markdown]
 # ## What the test split says
 #
 # <!-- index: section 5.3 | Table 1 with satlib's own rows | satlib.evaluation.table.rows | tests/test_table.py -->
 #
-# `satlib table` prints your runs below [the published rows](../docs/results.md). Here is what soft attention gains over one mean vector,
-# with 95 % intervals from a bootstrap over the test images.
+# `satlib table` prints your runs below [the published rows](../docs/results.md). Soft attention's gain over one mean vector, with 95 %
+# intervals from a bootstrap over the test images:
 
 # %%
 ours = {line.name: line for line in table.rows(shipped.evaluations()) if line.data == "Flickr8k" and line.ours}
@@ -801,19 +794,18 @@ for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-
         print(f"soft over none, {network:18} {score:6} {gain:+.1f} ({low:+.1f} to {high:+.1f})")
 
 # %% [markdown]
-# With VGG-19, 1.2 points of BLEU-4 (0.2 to 2.2); with EfficientNet-Lite0, which has 2.7 points more, no difference is certain. The
-# interval covers the choice of test images, not the seed of the training: in an earlier pair of VGG-19 runs,
-# [no difference was certain](../docs/results.md). On scenes, where a caption must say what lies where, 98 percent of the captions are
-# right with attention and 41 without. So why did attention win everywhere? Keep the question in mind.
+# With VGG-19, 1.2 points of BLEU-4 (0.2 to 2.2); with EfficientNet-Lite0 no difference is certain. The interval covers the choice of test
+# images, not the seed of the training: in an earlier pair of VGG-19 runs, [no difference was certain](../docs/results.md). On scenes 98
+# percent of the captions are right with attention and 41 without. So why did attention win everywhere? Keep the question in mind.
 
 # %% [markdown]
 # ## On trial: a timing
 #
 # "bf16 is slower." "1,024 captions are faster than 512." "`torch.compile` nearly doubles the speed." The bars say so. But others used the
-# machine, too, and in another hour the very same step took twice as long.
+# machine, too, and in another hour the same step took twice as long.
 #
-# Write the control. Two versions took turns, a round each, so that a busy minute met both. If neither were faster, each round would be
-# the toss of a coin. Call ours faster if a fair coin would win so many rounds, or more, with a probability of at most 5 %.
+# Write the control. Two versions took turns, a round each, so that a busy minute met both. If neither were faster, each round would be the
+# toss of a coin. Call ours faster if a fair coin would win so many rounds, or more, with a probability of at most 5 %.
 
 
 # %% tags=["task:8.6"]
@@ -873,17 +865,17 @@ for name, one, other in (
 
 # %% [markdown]
 # The placebo tests your test: equal steps never have equal medians, and may be called different once in thirty times. And the H200? Its
-# files keep the range of the rounds, not the rounds. With 64 captions the ranges of bf16 and float32 do not meet: that sentence stands.
-# With 256 they overlap, and so do those of 512 and 1,024 captions: not proven. And `torch.compile` won two rounds of two, which a coin
-# does in one case of four.
+# files keep the range of the rounds, not the rounds. With 64 captions those of bf16 and float32 do not meet: that sentence stands. With 256
+# they overlap, and so do those of 512 and 1,024 captions: not proven. And `torch.compile` won two rounds of two, which a coin does in one
+# case of four.
 
 # %% [markdown]
 # ## What to remember
 #
 # - Before the first step the loss is $\ln K$, and one batch can be learnt by heart. Neither proves that the data are right.
 # - Weight a part's mean by its words, whether parts follow one another or run side by side.
-# - bf16 has float32's range and needs no loss scaling. fp16 does. Weights and sums stay in float32.
-# - The state of a run is its weights, the optimiser's means, the random state and its place in the epoch. Save them together.
+# - bf16 has float32's range and needs no loss scaling; float16 does. Weights and sums stay in float32.
+# - To resume, save the weights, the optimiser's means, the random state and the place in the epoch.
 # - Choose on dev. Report test with its interval, and a timing with its rounds.
 
 # %% [markdown] tags=["workbook"]
@@ -898,12 +890,9 @@ for name, one, other in (
 # ## References
 #
 # - K. Xu et al. *Show, Attend and Tell.* ICML 2015, sections 4.3 and 5. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - D. P. Kingma, J. Ba. *Adam: A Method for Stochastic Optimization.* ICLR 2015.
-# - K. Jordan et al. *Muon: An Optimizer for Hidden Layers in Neural Networks.* 2024. <https://kellerjordan.github.io/posts/muon>
-# - R. Pascanu, T. Mikolov, Y. Bengio. *On the Difficulty of Training Recurrent Neural Networks.* ICML 2013: clipping, section
-#   3.2.
-# - P. Micikevicius et al. *Mixed Precision Training.* ICLR 2018: loss scaling, and weights kept in float32.
-# - S. Li et al. *PyTorch Distributed.* VLDB 2020.
+# - Adam: D. P. Kingma, J. Ba, ICLR 2015. Muon: K. Jordan et al., 2024, <https://kellerjordan.github.io/posts/muon>
+# - Clipping: R. Pascanu, T. Mikolov, Y. Bengio, ICML 2013, section 3.2. Mixed precision: P. Micikevicius et al., ICLR 2018.
+# - DDP: S. Li et al. *PyTorch Distributed.* VLDB 2020.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run and the stored results.

@@ -13,15 +13,15 @@
 # %% [markdown]
 # # 10. From 2015 to now: attention without the LSTM
 #
-# Attention, the idea on which today's language models are built, was worth about one point of BLEU on Flickr8k, and only with the
-# older encoder (notebook 00). So why did it win? To find out, we keep the annotation vectors, throw the LSTM away, and put
-# attention in its place. Then we ask the new decoder what notebook 09 asked the old one.
+# Attention, on which today's language models are built, was worth about one point of BLEU on Flickr8k, and only with the older encoder
+# (notebook 00). So why did it win? We keep the annotation vectors, throw the LSTM away, and put attention in its place. Then we ask
+# the new decoder what notebook 09 asked the old one.
 #
 # **You will be able to**
 #
 # - write scaled dot-product attention with heads, a mask, and keys and values that are kept;
 # - find out which of eight heads is heard;
-# - read the drawings of today's vision-language models: patches, projector, gate;
+# - read the drawings of today's vision-language models: patches, projector, gate.
 #
 # **Time**: 40 minutes to read, 80 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebooks 04
 # and 09; nothing to download.
@@ -69,9 +69,8 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # | know their order | one comes after the other | a vector for each position is added |
 # | decide how much of the picture to use | the gate $\beta_t$ | what is read is *added*, and may be small |
 #
-# The second row is the bold one. You met a state that has to carry a sentence in [notebook 01](01_attention_before_images.ipynb),
-# and its cure: do not carry, look back. So the words will look at the words, by the same function with which they look at the
-# picture.
+# The second row is the bold one. [Notebook 01](01_attention_before_images.ipynb) had a cure for a state that must carry a sentence:
+# look back. So the words will look at the words, by the same function with which they look at the picture.
 
 # %% [markdown]
 # ## Where to look, with several heads
@@ -79,8 +78,8 @@ plt.rcParams["figure.constrained_layout.use"] = True
 #
 # > **Vaswani et al. (2017), section 3.2.** Queries $Q$ ask, keys $K$ are asked, values $V$ are read:
 # > $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\Big(\frac{QK^\top}{\sqrt{d_k}}\Big)\,V .$$
-# > Several *heads* do this side by side, each with its share of $d_k = d / \text{heads}$ numbers, and what they have read
-# > is put next to each other again.
+# > Several *heads* do this side by side, each with its share of $d_k = d / \text{heads}$ numbers, and what they read
+# > is joined again.
 #
 # These are equations 4 to 6 of our paper with a dot product for the perceptron ([notebook 04](04_soft_attention.ipynb) shows what
 # the root is for). Heads are new: one softmax holds one opinion about where to look, and four hold four. Where a mask is False, a
@@ -137,9 +136,9 @@ def read(alpha: Tensor, v: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# Who may look at whom? A word may look at all places, and at the words up to itself: when a caption is written, those
-# after it do not exist. A place looks at all places and at no word: the picture was there before the caption. With no places at all,
-# `visible(0, C)` is the mask that makes a language model.
+# Who may look at whom? A word looks at all places, and at the words up to itself: when a caption is written, those after it do not
+# exist. A place looks at all places and at no word: the picture was there first. With no places at all, `visible(0, C)` is the mask that
+# makes a language model.
 
 
 # %% tags=["task:10.3"]
@@ -174,8 +173,8 @@ assert_close(read(weights(q, k, 2, visible(0, 6)), v), theirs.transpose(1, 2).fl
 # %% [markdown]
 # ## A decoder without a state
 #
-# A layer is three additions: what the word has read from the words, what it has read from the places, and what it makes of both.
-# Nothing is overwritten, so dozens of such layers can be stacked and still learn.
+# A layer adds three things: what the word has read from the words, what it has read from the places, and what it makes of both.
+# Nothing is overwritten, so dozens of such layers can be stacked.
 
 
 # %%
@@ -224,13 +223,13 @@ class TransformerDecoder(nn.Module):
 
 
 # %% [markdown]
-# Look at what is *not* in `forward`: a loop over the words. All positions are done at once.
+# What is *not* in `forward` is a loop over the words. All positions are done at once.
 #
 # ## Train it
 #
-# Everything else is as in [notebook 04](04_soft_attention.ipynb): 500 drawn scenes, the vectors of the frozen encoder, four
-# epochs. (That encoder was trained with an LSTM, so its vectors may favour the old decoder. The new one is smaller: 546,000
-# weights, where the LSTM has 740,000.)
+# The rest is as in [notebook 04](04_soft_attention.ipynb): 500 drawn scenes, the vectors of the frozen encoder, four
+# epochs. (That encoder was trained with an LSTM, so its vectors may favour the old decoder. The new one has 546,000
+# weights, the LSTM 740,000.)
 
 # %%
 trained = Captioner.load(shipped.model("scenes-soft"))
@@ -264,8 +263,8 @@ for epoch in range(EPOCHS):
 # %% [markdown]
 # ## Keep what does not change
 #
-# To write, the decoder goes word by word. A word never sees those after it, so its keys and values stay what they were: keep
-# them, and let only the newest word ask.
+# The decoder writes word by word. A word never sees those after it, so its keys and values stay what they were: keep them, and let only
+# the newest word ask.
 
 
 # %% tags=["task:10.4"]
@@ -378,9 +377,9 @@ print(" ".join(captions[number]))
 show_photographs(figure)
 
 # %% [markdown]
-# The mean shows the blue object, and it is the one that gets printed. The heads behind it do as they please: head 4 of layer 1
-# lights the empty ground. So count, as in [notebook 09](09_reading_the_model.ipynb): for how many of the words that tell two
-# objects apart does the map peak on the right one?
+# The mean, the one that gets printed, shows the blue object. The heads behind it do as they please: head 4 of layer 1 lights the
+# empty ground. So count, as in [notebook 09](09_reading_the_model.ipynb): for how many of the words that tell two objects apart does
+# the map peak on the right one?
 
 # %%
 masks = [scene.masks for scene in drawn]  # two for each scene, (224, 224) bool
@@ -436,12 +435,12 @@ upside_down = down(peaks_turned, asked_turned, [[mask[::-1] for mask in pair] fo
 print(f"the mean's peak lies {as_drawn:.0f} pixels below the middle; in scenes upside down {upside_down:.0f}")
 
 # %% [markdown]
-# The mean points as well as the LSTM did, 96 percent. The heads range from 3, far worse than a map that ignores the word, to 94.
-# With two other seeds the mean reaches 90 and 97, and the best head 92 and 97. So the mean is about as good as the best head, and
-# you need not know which that is. (In [full trainings](../docs/results.md) it reaches 90 to 97, and the LSTM 93 to 97.)
+# The mean points at the object for 96 percent of the words. The heads range from 3, far worse than a map that ignores the word, to
+# 94. With two other seeds the mean has 90 and 97, and the best head 92 and 97: the mean is about as good, and you need not know
+# which head is best.
 #
-# And the peak lies 6 pixels *below* the middle of the object, where notebook 09 had 10. There we blamed the encoder. A new
-# decoder has not cured it, and it is not the scenes: turned upside down they have it too, 10 pixels.
+# And the peak lies 6 pixels *below* the middle of the object, in scenes turned upside down 10. In notebook 09 it was 10 and 15, so
+# we suspect what both decoders share, the encoder.
 
 # %% [markdown]
 # ## Move the light, head by head
@@ -546,18 +545,15 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 # 2 percent, though it points at the object in 94. All eight heads together move 60.
 
 # %% [markdown]
-# "A beautiful map and no vote": that sentence will stand trial at the end.
-#
 # Which layer decides? Here the second, with 55 percent; the first moves 5. With two other seeds it is 66 to 4 and 40 to 22, and
-# in an earlier [full training](../docs/results.md) it was the first, 55 to 4. So "layer 2 finds the colours" is a sentence about one
+# in an earlier [full training](../docs/results.md) it was the first, 55 to 4. "Layer 2 finds the colours" is a sentence about one
 # training run.
-#
 
 # %% [markdown]
 # ## What a vision-language model changes
 #
-# Less than you would think. The vectors come from a Vision Transformer, trained to tell which text belongs to a picture, and the
-# decoder is a language model that has read much of the web. They can be joined in two ways.
+# Less than you would think. The vectors come from a Vision Transformer that has learned which text belongs to a picture, and the
+# decoder has read much of the web. They can be joined in two ways.
 #
 # ### A gate that starts closed
 #
@@ -582,7 +578,7 @@ def gated(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# Our decoder has read nothing but captions. **With its gates shut, how many different captions will it write for 100 scenes?**
+# Ours has read nothing but captions. **With its gates shut, how many different captions will it write for 100 scenes?**
 
 # %%
 my_guess_captions = ...
@@ -683,14 +679,14 @@ price = seconds(one_softmax, words) / seconds(decoder, words)
 print(f"a training step on one sequence takes {price:.1f} times as long")
 
 # %% [markdown]
-# On the right one softmax serves places and words alike. LLaVA's patches look only back.
-# [PaliGemma](https://arxiv.org/abs/2407.07726)'s look at each other, and at the words of the *question*, which stand in the
-# bidirectional part too: `visible(256 + question, answer)`. The price is length: on our 196 patches a step takes four to six
-# times as long. [LLaVA-1.5](https://arxiv.org/abs/2310.03744) puts 576 patches in front of your question, while Flamingo makes 64
-# summaries of them first, and [BLIP-2](https://arxiv.org/abs/2301.12597) 32.
+# LLaVA's patches look only back;
+# [PaliGemma](https://arxiv.org/abs/2407.07726)'s look at each other and at the words of the *question*:
+# `visible(256 + question, answer)`. The price is length: on our 196 patches a step takes four to six times as long.
+# [LLaVA-1.5](https://arxiv.org/abs/2310.03744) puts 576 patches in front of your question; Flamingo makes 64 summaries of them first,
+# and [BLIP-2](https://arxiv.org/abs/2301.12597) 32.
 
 # %% [markdown]
-# ## Ten years on one page
+# ## Twelve years on one page
 #
 # | year | paper | who looks at whom | and what it did without |
 # | --- | --- | --- | --- |
@@ -703,23 +699,29 @@ print(f"a training step on one sequence takes {price:.1f} times as long")
 # | 2021 | [CLIP](https://arxiv.org/abs/2103.00020) | the same | class labels |
 # | 2022 | [Flamingo](https://arxiv.org/abs/2204.14198) | words at a picture, through gates | training the language model |
 # | 2023 | [LLaVA](https://arxiv.org/abs/2304.08485) | everything at everything before it | cross-attention |
-# | 2024 | [Jamba](https://arxiv.org/abs/2403.19887) and other hybrids | in one layer of eight, words at words; in seven, a state | much of attention: the state is back |
+# | 2024 | [Jamba](https://arxiv.org/abs/2403.19887) | in one layer of eight, words at words; in seven, a state | most of attention |
+# | 2026 | [Qwen3.5](https://www.alibabacloud.com/blog/qwen3-5-towards-native-multimodal-agents_602894) | in one layer of four, words and patches at all before them, behind a gate; in three, a state | the same, in a model that sees |
 #
-# The last column is a list of things that everybody had thought necessary.
+# The last column is a list of things that everybody had thought necessary. By now attention is on it: the state is back, and so is
+# the gate.
 #
 # ### What is kept of 2015
 #
-# | since | what | what stays, what changes |
-# | --- | --- | --- |
-# | 2019 | [keys and values kept](https://arxiv.org/abs/1911.02150), and shared by heads | the places' keys were made once per picture; now the words' too |
-# | April 2021 | [RoPE](https://arxiv.org/abs/2104.09864) | a query meets each key; both are rotated by their positions, so that distance counts |
-# | May 2022 | [FlashAttention](https://arxiv.org/abs/2205.14135) | the same softmax exactly, block by block; the map is never stored, so to see it you compute it again |
-# | March 2023 | [SigLIP](https://arxiv.org/abs/2303.15343) | an encoder trained elsewhere; each pair of picture and text is judged by itself, with a sigmoid |
-# | May 2023 | [POPE](https://arxiv.org/abs/2305.10355) | invented objects are counted, by asking "Is there a dog?" |
-# | May 2023 | [DPO](https://arxiv.org/abs/2305.18290) | whole sentences are judged, in pairs; no reward model, no sampling |
-# | July 2023 | any resolution, [NaViT](https://arxiv.org/abs/2307.06304) | a vector for each place; the picture decides how many |
-# | September 2023 | [registers](https://arxiv.org/abs/2309.16588), [sinks](https://arxiv.org/abs/2309.17453) | weights sum to 1, so a head that wants nothing still looks somewhere, as at our empty ground; extra tokens give it a place |
-# | November 2024 | verifiable rewards, [Tülu 3](https://arxiv.org/abs/2411.15124) | equation 12's samples; the reward is a check, like `exact_match` |
+# - November 2019, [shared keys and values](https://arxiv.org/abs/1911.02150): the places' were made once per picture; the words' are
+#   kept, too, and all heads share them.
+# - April 2021, [RoPE](https://arxiv.org/abs/2104.09864): a query still meets each key; both are rotated by their positions, so that
+#   distance counts.
+# - May 2022, [FlashAttention](https://arxiv.org/abs/2205.14135): the same softmax exactly, block by block. The map is never stored;
+#   to see it you compute it again.
+# - March 2023, [SigLIP](https://arxiv.org/abs/2303.15343): an encoder trained elsewhere. Is this text of this picture, yes or no?
+# - May 2023, [POPE](https://arxiv.org/abs/2305.10355): invented objects are counted, by asking "Is there a dog?"
+# - May 2023, [DPO](https://arxiv.org/abs/2305.18290): whole sentences are judged, in pairs, without a reward model or samples.
+# - July 2023, [NaViT](https://arxiv.org/abs/2307.06304): a vector for each place; the picture decides how many.
+# - September 2023, [registers](https://arxiv.org/abs/2309.16588), [sinks](https://arxiv.org/abs/2309.17453): weights sum to 1, so a
+#   head that wants nothing still looks somewhere, as at our empty ground. Extra tokens give it a place.
+# - November 2024, [Tülu 3](https://arxiv.org/abs/2411.15124): equation 12's samples, rewarded by a check like `exact_match`.
+# - May 2025, [gated attention](https://arxiv.org/abs/2505.06708): the gate $\beta_t$, one for each head. A head can want nothing, and
+#   the sinks shrink.
 
 # %% [markdown]
 # ## How long does it have to wait?
@@ -752,10 +754,9 @@ again = (time.perf_counter() - began) / kept_seconds
 print(f"writing 60 words without your `one_more`: {again:.1f} times as long")
 
 # %% [markdown]
-# The LSTM takes two to three times as long for a caption, and four to eight times for a paragraph. It needs $h_{199}$ before it
-# can begin with $h_{200}$: 200 small steps in a row, and a processor that waits. In the Transformer no word waits for another;
-# that is the loop that `forward` did not have. When it *writes*, it goes word by word like everybody else, and your `one_more`
-# makes 60 words two to five times as fast.
+# The LSTM takes two to three times as long for a caption, and four to eight times for a paragraph: it needs $h_{199}$ before it can
+# begin with $h_{200}$, and the processor waits. In the Transformer no word waits for another. When it *writes*, it goes word by word like
+# everybody else, and your `one_more` makes 60 words two to five times as fast.
 #
 # ## So why did it win?
 
@@ -772,27 +773,26 @@ for name, metric in (("flickr8k-lite0", "BLEU-4"), ("flickr8k-lite0", "METEOR"),
 # either (1.2 BLEU-4 with the paper's encoder, notebook 00), and the Transformer is *worse* than the LSTM. Gains that come and go
 # with the score do not explain a landslide. We see three reasons; this is a reading, not a proof.
 #
-# **The exam was too easy.** "A dog runs on the grass" can be said by anybody who knows that there is a dog and some grass, and a
-# mean vector knows. Where a sentence has to say what lies where, attention takes the captions that are right from 41 to 98
-# percent. Flickr8k had one point to give to attention; a better encoder took 2.7.
+# **The exam was too easy.** Whoever knows that there is a dog and some grass can say "A dog runs on the grass", and a mean vector
+# knows. Where a sentence has to say what lies where, attention takes the captions that are right from 41 to 98 percent.
 #
-# **It does not wait.** In 2015 attention was the part that looks. It was also the part that needs no memory. Throw out what has
-# to wait, and you can train on longer texts, and on more of them.
+# **It does not wait.** Attention was the part that looks; it was also the part that needs no memory. Throw out what has to wait, and
+# you can train on longer texts, and on more of them.
 #
 # **It does not care.** Your `weights` and `read` have worked on words and on places, and nobody told them which was which. Such a
 # part fits whatever can be cut into a list of vectors.
 #
-# And the price? The paper was loved for its pictures: at last one could *see* where a network looks. Here there are eight maps;
-# in LLaVA's model of 7 billion weights a thousand. **Attention was invited for its eyes, and hired for its arithmetic.**
+# And the price? The paper was loved for its pictures: at last one could *see* where a network looks. Here there are eight maps for
+# a word; in LLaVA's model of 7 billion weights a thousand. **Attention was invited for its eyes, and hired for its arithmetic.**
 
 # %% [markdown]
 # ## On trial: the head without a vote
 #
-# The exhibit: the head that points best, moved alone, takes 2 percent of the words along. "A beautiful map and no vote." But when
-# it was moved, seven others kept their maps. If some of them say the same, silencing one changes nothing. (In a language model,
+# The head that points best, moved alone, takes 2 percent of the words along. "A beautiful map and no vote." But seven others kept
+# their maps. If some of them say the same, silencing one changes nothing. (In a language model
 # [Wang et al., 2022](https://arxiv.org/abs/2211.00593), found backup heads that take over.)
 #
-# Write the control: leave *one* head its map and blind all others, with an even map over all places.
+# Write the control: leave *one* head its map and blind all others with an even map.
 
 
 # %% tags=["task:10.8"]
@@ -874,12 +874,12 @@ reveal("words that stay when only that head sees, percent", votes[best] + dark)
 # 69: a gain of 44 percent, where all eight heads together gain 75. Its exact Shapley value is 23.
 
 # %% [markdown]
-# The sentence falls: this head was heard, though it was not the jury. With two other seeds the best pointer takes 7 and 11
-# percent along when it is moved, and gains 32 and 42 when it alone sees. Moving one head tells how *replaceable* it is.
+# The sentence falls: this head was heard. With two other seeds the best pointer takes 7 and 11 percent along when moved, and gains
+# 32 and 42 when it alone sees. Moving one head tells how *replaceable* it is.
 #
-# Your control is blind to two heads that only work together. The Shapley values count those, and agree: over the eight heads they
-# correlate with pointing by 0.9, and 0.7 and 0.8 with the other seeds. Heads that point *are* heard. With a thousand heads nobody
-# can count all coalitions.
+# Your control is blind to two heads that only work together. The Shapley values count those, and agree: they correlate with pointing by
+# 0.9, and by 0.7 and 0.8 with the other seeds. Heads that point *are* heard, as a rule: with one of those seeds a head that points at 70
+# percent has a value of 0. (With a thousand heads nobody can count all coalitions.)
 
 # %% [markdown]
 # ### The jury of eight
@@ -931,8 +931,8 @@ on_a_page.show(jury, "> **Run > Run All Cells**, and here are eight seats, with 
 # %% [markdown]
 # ## How sure are you?
 #
-# The captioner has a confidence: the probability of each word. You have one too: your ranges were meant to hold the truth in 80
-# percent of cases.
+# The captioner has a confidence, the probability of each word. You have one too: your ranges were to hold the truth in 80 percent of
+# cases.
 
 # %%
 with torch.no_grad():
@@ -952,17 +952,17 @@ print(f"sure of the word {np.mean(plain):.2f}, of what it says {np.mean(sure):.2
 calibration(torch.tensor(sure), torch.tensor(true))
 
 # %% [markdown]
-# The captioner is 97 percent sure of what its words say, on average, and right in 98 percent. (Of the single word it is 69
-# percent sure: "big" and "huge" share one opinion, so we add them up. The points on the left are a few words each.) A star below
-# the grey line means ranges that were too narrow, the usual mistake. Its bar shows how little a few ranges tell.
+# The captioner is 97 percent sure of what its words say, on average, and right in 98 percent. (Of the single word it is 69 percent
+# sure: "big" and "huge" share one opinion, so we add them up.) A star below the grey line means ranges that were too narrow, the usual
+# mistake; its bar, how little a few ranges tell.
 
 # %% [markdown]
 # ## What to remember
 #
-# - Attention with heads is the attention of 2015 with a scaled dot product, several times side by side.
+# - Heads are the attention of 2015 with a scaled dot product, several times side by side.
 # - A mask decides who may look at whom. Words at words: a language model. Patches before the words: one that sees.
 # - Keys and values do not change once a word is read: keep them.
-# - A head that changes nothing alone may have backups. Blind the others, too.
+# - A head that changes nothing alone may have backups: blind the others. One that points may still be unheard.
 # - Attention won because it does not wait and does not care.
 
 # %% [markdown] tags=["workbook"]

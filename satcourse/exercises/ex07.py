@@ -110,11 +110,9 @@ nucleus.cases = lambda: [
 ]
 nucleus.advise = sums_to_one(0, "the probabilities", "the words")
 nucleus.mistakes = {
-    "the word that reaches the share is missing: keep words until they have it together": partial(
-        nucleus, wrong="none"
-    ),
-    "beyond the first, the word that reaches the share is missing: it belongs to it": partial(nucleus, wrong="fewer"),
-    "one word too many: those before it had the share already": partial(nucleus, wrong="more"),
+    "the word that reaches the share is missing: keep words until they have it": partial(nucleus, wrong="none"),
+    "the word that reaches the share is left out, unless it is the first": partial(nucleus, wrong="fewer"),
+    "one word too many: those before it had the share": partial(nucleus, wrong="more"),
     "the words are in another order than in p": lambda p, share: nucleus(p, share).sort(descending=True).values,
 }
 
@@ -130,7 +128,7 @@ def _words(*captions: str) -> list[list[str]]:
 
 def _precisions() -> list[tuple[Any, ...]]:
     (caption,) = _words("a dog and a dog and a big big dog")
-    references = _words("a dog and a big dog", "a big dog sees a dog and a cat")
+    references = _words("a dog and a big dog", "a big big cat sees a dog")
     few = (["star"] * 3, _words("a star"), 1), (["a"], _words("a dog"), 2)
     return [*((caption, references, n) for n in (1, 2, 3)), *few]
 
@@ -145,7 +143,7 @@ def clipped_precision(
     return hits / max(1, ours.total())
 
 
-clipped_precision.says = "single words, pairs and triples, repeated words, a caption without any pair"
+clipped_precision.says = "words, pairs and triples, repeated and spread over references, a caption without any pair"
 clipped_precision.cases = _precisions
 clipped_precision.mistakes = {
     "it is not clipped by the references": partial(clipped_precision, largest=lambda counts: 99 * any(counts)),
@@ -198,7 +196,7 @@ def _of_the_lie(answer: Answer, references: list[str]) -> Any:
     return {
         "a sentence of the scenes": scenes.grammar.parse(caption) is not None,
         "false": scenes.grammar.parse(caption) != scenes.grammar.parse(references[0]),
-        f"a BLEU-4 of {ENOUGH} or more": bleu_4 >= ENOUGH,
+        f"worth a BLEU-4 of {ENOUGH} or more": bleu_4 >= ENOUGH,
     }
 
 
@@ -218,12 +216,9 @@ def lie(references: list[str]) -> str:
 
 lie.says = "four scenes: a sentence, false, and with a BLEU-4 that most true captions would envy"
 lie.cases = _references
-lie.given = lambda references: f"the references {references}"
 lie.observe = _of_the_lie
-lie.mistakes = {
-    "it is true: a program reads the same meaning in it as in the references": lambda references: references[0],
-    f"BLEU-4 is below {ENOUGH}: change a word that costs less": lambda _: "a tiny red star over a huge blue disc",
-}
+lie.advise = lambda _, got: next(f"the lie for one of the scenes is not {it}" for it, holds in got.items() if not holds)
+lie.mistakes = {"it is true: a program reads the same meaning in it as in a reference": lambda lines: lines[0]}
 
 
 @exercise("7.6", "The lie convicted", difficulty=1, minutes=6, equation="Anderson et al., section 3.2")
@@ -249,7 +244,7 @@ agreement.mistakes = {
     "recall alone: who says everything gets all the points; what is false must cost": lambda said, there: (
         len(said & there) / len(there)
     ),
-    "the plain mean: who says everything still gets half; the harmonic mean asks for both": lambda said, there: (
+    "the plain mean: who says everything gets half; the harmonic mean asks for both": lambda said, there: (
         (len(said & there) / max(1, len(said)) + len(said & there) / len(there)) / 2
     ),
     "this is the intersection over the union; F counts what is common twice": lambda said, there: (

@@ -137,9 +137,9 @@ survives.cases = lambda: [
     _outcomes(range(40), range(5), range(8), range(35, 69), range(20, 60)),  # only the last placebos are as good
     _outcomes(range(40), range(42), range(5), range(8)),  # only the first
     _outcomes(range(36), range(5), range(30, 70), range(20, 60), range(10, 50)),  # not than most
-    _outcomes(range(36), range(30, 64)),  # better by chance
+    _outcomes(range(40), range(30), range(36, 64)),  # better than the weaker one by chance
     _outcomes(range(40), range(30)),  # all that the placebo cures, and ten more
-    _outcomes(range(8), range(40)),  # worse
+    _outcomes(range(36), range(70)),  # worse
     _outcomes(range(40), range(30), range(30, 55), range(25, 50)),  # better than each, but not than all together
 ]
 survives.advise = lambda expected, got: (

@@ -58,6 +58,7 @@ weights.mistakes = {
     "the energies are not divided by the square root of d / heads": partial(weights, root=lambda n: 1),
     "the energies are divided by d / heads: divide by its square root": partial(weights, root=float),
     "hidden keys are taken out after the softmax: hide their energies before it": partial(weights, late=True),
+    "the visible keys are hidden: True is where one may look": lambda *x: weights(*x[:3], *(~mask for mask in x[3:])),
 }
 
 
