@@ -787,7 +787,7 @@ data = scenes.load(200, 0, 60)
 train, test = (
     further.captions(soft, data, split) for split in ("train", "test")
 )  # annotation vectors (I, L, D), and ids
-start = further.held_out(soft.decoder, test, K=4)
+start = further.held_out(soft.decoder, test, K=2)
 baselines = [start.sampled]  # the moving average begins at the mean reward, so that no steps are lost
 
 
@@ -807,10 +807,19 @@ def hard_loss(decoder, a, captions):
 # %%
 hard = further.train(soft.decoder, "hard", hard_loss, train, batch=16, steps=150)
 control = further.train(soft.decoder, "soft", further.soft_loss, train, batch=16, steps=150)
-trained = {"the start": start} | {
-    name: further.held_out(decoder, test, K=4)
-    for name, decoder in (("hard, your loss", hard), ("soft, the control", control))
-}
+
+
+def sharpened(decoder, temperature=0.3):
+    """A copy whose energies are divided by a temperature."""
+    twin = copy.deepcopy(decoder)
+    with torch.no_grad():
+        twin.attention.energy.energy.weight.div_(temperature)
+    return twin
+
+
+others = {"hard, your loss": hard, "soft, the control": control}
+others |= {"the start, sharpened": sharpened(soft.decoder), "hard, sharpened": sharpened(hard)}
+trained = {"the start": start} | {name: further.held_out(decoder, test, K=2) for name, decoder in others.items()}
 print("on 60 other scenes     places sampled   expected context   entropy of a map")
 for name, each in trained.items():
     print(f"{name:22} {each.sampled:14.2f} {each.expected:18.2f} {each.spread:18.2f}")
