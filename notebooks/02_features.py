@@ -401,7 +401,7 @@ colour = study["attributes"]["colour"]
 reveal("colours that the classifier names, percent", colour["linear"]["conv5_4"]["share"])
 
 # %% [markdown] tags=["answer"]
-# 63, from the layer that the paper took; at `conv4_4` the classifier names 98. (More could be read with more data: on other scenes,
+# 63, from the layer that the paper took; at `conv4_4` the classifier names 98. (It rises with the data: on other scenes,
 # 80, 160 and 320 objects gave 39, 50 and 61.)
 
 # %% [markdown]
