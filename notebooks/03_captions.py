@@ -435,7 +435,7 @@ print(f"nats per word: {losses.mean():.2f} with padding counted as words, {hones
 #
 # ## What goes in, what should come out
 #
-# In training (*teacher forcing*) the decoder is fed the true words, and asked for each of them one step before.
+# In training (*teacher forcing*) the decoder is fed the true words, and asked for each one step before it is fed.
 
 
 # %% tags=["task:3.6"]
