@@ -17,7 +17,7 @@ from satcourse.exercises.task import Task
 from satlib.errors import SatlibError
 
 CHAPTERS = range(11)  # the notebooks
-RED, GREEN, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+RED, GREEN, GREY, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[90m", "\x1b[0m"
 _VERDICTS: dict[str, str] = {}  # of the exercises checked in this process, the latest of each
 _PASSED: dict[str, Callable[..., Any]] = {}  # the functions that have passed their checks in this process
 
@@ -31,7 +31,7 @@ class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
 
     def _render_traceback_(self) -> list[str]:
         """The lines that IPython shows instead of a traceback."""
-        return [f"{RED}{line}{PLAIN}" for line in str(self).splitlines()]
+        return [f"{GREY if self.blank else RED}{line}{PLAIN}" for line in str(self).splitlines()]
 
 
 @cache
@@ -67,7 +67,7 @@ def carry_on(id: str) -> Callable[..., Any]:
 def check(id: str, answer: Callable[..., Any]) -> None:
     """Test a learner's function on small inputs; if it is right, print what it was checked against, in a green line.
 
-    If it is blank or wrong, raise Wrong; in a notebook, show it in red, and let the next cell run.
+    If it is blank or wrong, raise Wrong; in a notebook, show it, grey or red, and let the next cell run.
     """
     exercise = task(id)
     try:
