@@ -24,7 +24,7 @@
 # - read an alignment matrix, and write two controls for what it seems to say;
 # - recognise the same three lines in a Transformer.
 #
-# **Time**: 29 minutes to read, 42 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.0 GB. **Needs**: nothing.
+# **Time**: 29 minutes to read, 42 more to write, 90 seconds to run on two CPU cores. **Memory**: 1.0 GB. **Needs**: nothing.
 
 # %%
 import random

@@ -23,7 +23,7 @@
 # - say how it learns where to look when nobody shows it a place;
 # - read attention maps, and test what they seem to say.
 #
-# **Time**: 40 minutes to read, 49 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 02 for
+# **Time**: 40 minutes to read, 49 more to write, 100 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 02 for
 # what annotation vectors are; nothing to download.
 
 # %%

@@ -24,7 +24,7 @@
 # - translate a $\lambda$ from one program to another;
 # - derive the NWGM of section 4.2, and measure how far soft attention is from what it approximates.
 #
-# **Time**: 36 minutes to read, 40 more to write, 70 seconds to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: notebook 04;
+# **Time**: 36 minutes to read, 40 more to write, 80 seconds to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: notebook 04;
 # nothing to download.
 
 # %%

@@ -25,7 +25,7 @@
 # - write BLEU, count what captions invent (CHAIR), and know when to distrust a model as the judge;
 # - build a lie that BLEU likes, and the metric that convicts it.
 #
-# **Time**: 42 minutes to read, 88 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03
+# **Time**: 42 minutes to read, 88 more to write, 80 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03
 # for words and references, 04 for the decoder; nothing to download.
 
 # %%

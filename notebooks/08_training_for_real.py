@@ -22,7 +22,7 @@
 # - write a training step with warm-up, accumulation, clipping and mixed precision, and stop it at the right epoch;
 # - resume a run bit for bit, divide a step among processes, and judge a timing.
 #
-# **Time**: 36 minutes to read, 65 more to write, 75 seconds to run on two CPU cores. **Memory**: 1.7 GB. **Needs**: notebooks
+# **Time**: 36 minutes to read, 65 more to write, 130 seconds to run on two CPU cores. **Memory**: 1.7 GB. **Needs**: notebooks
 # 03 and 04; nothing to download.
 
 # %%

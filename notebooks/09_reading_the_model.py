@@ -22,7 +22,7 @@
 # - test whether a map causes its word;
 # - tell a cure of a mistake from a push, by placebos that you write.
 #
-# **Time**: 38 minutes to read, 36 more to write, 75 seconds to run on two CPU cores. **Memory**: 2.3 GB. **Needs**: notebook 04
+# **Time**: 38 minutes to read, 36 more to write, 90 seconds to run on two CPU cores. **Memory**: 2.3 GB. **Needs**: notebook 04
 # for soft attention, and the idea of hard attention from notebook 06; nothing to download.
 
 # %%
