@@ -15,6 +15,7 @@ import platform
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ DESCRIPTION = """\
 Show, Attend and Tell: train an image captioner with visual attention, score it, and see where it looked.
 Begin with satlib demo, or with satlib caption photo.jpg.
 """
-GROUPS = {  # in the help
+GROUPS = {
     "Learn": ("demo", "check"),
     "Use": ("caption", "page", "export", "info"),
     "Train": ("data", "features", "train", "tune", "recipe"),
@@ -67,7 +68,7 @@ def positive(text: str) -> int:
     return int(text)
 
 
-# Options that several commands share.
+# Options of several commands.
 _SPLITS = ("train", "dev", "test")
 _A_MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
 RECIPE = option("recipe", help="a recipe (satlib recipe lists them) or a .toml file")
@@ -133,7 +134,7 @@ def features(options: argparse.Namespace) -> None:
     RECIPE,
     SET,
     option("--out", type=Path, metavar="FOLDER", help="the run's folder; by default runs/RECIPE"),
-    option("--start", type=Path, metavar="MODEL", help=f"begin with the weights of {_A_MODEL}"),
+    option("--start", type=Path, metavar="MODEL", help=f"the model to begin with: {_A_MODEL}"),
     ENTITIES,
     option("--checkpoint-every", type=float, default=SAVE_SECONDS, metavar="SECONDS", help="also within an epoch"),
     DATA,
@@ -178,7 +179,7 @@ def train(options: argparse.Namespace) -> None:
     DEVICE,
 )
 def tune(options: argparse.Namespace) -> None:
-    """Search a recipe's hyperparameters on the dev split by Optuna; resumes after a stop."""
+    """Search a recipe's hyperparameters on the dev split with Optuna; resumes after a stop."""
     from satlib import recipe as recipes
     from satlib.model import device
     from satlib.training import tuning
@@ -306,8 +307,8 @@ def table(options: argparse.Namespace) -> None:
     option("--model", type=Path, help=f"{_A_MODEL}; by default the one for photographs"),
     BEAM,
     option("--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures"),
-    option("--animate", action="store_true", help="also an animated picture (WebP)"),
-    option("--table", type=Path, metavar="FILE.csv", help="add captions to a table, none twice; no pictures"),
+    option("--animate", action="store_true", help="also an animation (WebP)"),
+    option("--table", type=Path, metavar="FILE.csv", help="add captions to a table, none twice; draw nothing"),
     JSON,
     DEVICE,
 )
@@ -323,15 +324,18 @@ def caption(options: argparse.Namespace) -> int:
     endings, photos = Image.registered_extensions(), []
     for path in options.photos:
         inside = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in endings]
-        photos += inside or [path]
+        photos += inside or [path / "*.jpg" if path.is_dir() else path]
     if options.table:
+        options.table.parent.mkdir(parents=True, exist_ok=True)
         with open(options.table, "a+", encoding="utf-8") as table:
             table.seek(0)
-            if not (done := {row[0] for row in csv.reader(table)}):
+            if not (done := {row[0] for row in csv.reader(table) if row}):
                 table.write("image,caption,confidence\n")
         photos = [path for path in photos if str(path) not in done]
+        print(f"{len(photos):,} are not in {options.table} yet", file=sys.stderr)
     captioner = _captioner(model, options)
     results: list[dict[str, Any]] = []
+    stems = Counter[str]()
 
     def read(path: Path) -> tuple[Path, Any] | None:
         try:
@@ -345,8 +349,8 @@ def caption(options: argparse.Namespace) -> int:
             yield from zip(some, captioner.caption([photo for _, photo in some], options.beam), strict=True)
 
     for (path, photo), caption in captioned():
-        earlier = sum(Path(result["image"]).stem == path.stem for result in results)
-        picture = options.out / f"{path.stem}{f'-{earlier + 1}' if earlier else ''}.png"
+        stems[path.stem] += 1
+        picture = options.out / f"{path.stem}{f'-{stems[path.stem]}' if stems[path.stem] > 1 else ''}.png"
         files: dict[str, str | None] = {"picture": None, "animation": None}
         if not options.table:
             files["picture"] = str(picture)
@@ -381,7 +385,7 @@ def caption(options: argparse.Namespace) -> int:
     STORAGE,
 )
 def export(options: argparse.Namespace) -> None:
-    """Write a model as a small file to share, or as ONNX graphs."""
+    """Write a model as a small file, or as ONNX graphs."""
     from satlib.model.captioner import Captioner
 
     captioner = Captioner.load(options.model)
@@ -434,7 +438,6 @@ def info(options: argparse.Namespace) -> None:
     """Print versions, devices and what is missing; or what a model's file says."""
     import torch
 
-    from satlib.data.datasets import data_root
     from satlib.evaluation import metrics
     from satlib.model import captioner, shipped
 
@@ -454,7 +457,6 @@ def info(options: argparse.Namespace) -> None:
             "GPUs": ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
             or ("Apple's, by MPS" if torch.backends.mps.is_available() else "none"),
             "Java": java or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
-            "data": str(data_root()),
             "models": ", ".join(shipped.models()),
         }
     (_print_json if options.json else _print_rows)(topics)
@@ -464,7 +466,7 @@ def info(options: argparse.Namespace) -> None:
 
 
 def _captions(recipe: "Recipe", options: argparse.Namespace) -> "CaptionSet":
-    """The recipe's data set, or another."""
+    """The data set of the recipe, or of --data-set."""
     from satlib.data import datasets
 
     root = datasets.data_root(options.data)
@@ -480,7 +482,7 @@ def _reader(
     options: argparse.Namespace,
     captioner: "Captioner | None" = None,
 ) -> "Reader":
-    """Pixels, for an encoder that trains and for --data-set; otherwise the feature store, checked for some splits."""
+    """Pixels, for an encoder that trains and for --data-set; else the feature store, checked for some splits."""
     from satlib.data import datasets, features
     from satlib.model import encoders
     from satlib.training.features import open_store
@@ -494,7 +496,7 @@ def _reader(
 
 
 def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":
-    """A trained model, with the attention function of --attention if it is given."""
+    """A trained model, with the function of --attention."""
     from satlib.model import device
     from satlib.model.captioner import Captioner
 
@@ -509,7 +511,7 @@ def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":
 
 
 def _own_attention(options: argparse.Namespace) -> "Callable[[Captioner], None] | None":
-    """What puts the attention of --attention into a captioner; None without it."""
+    """A function that plugs --attention in; None without it."""
     file = getattr(options, "attention", None)
     if file is None:
         return None
@@ -520,7 +522,7 @@ def _own_attention(options: argparse.Namespace) -> "Callable[[Captioner], None] 
 
 
 def _results_folder(options: argparse.Namespace, captions: "CaptionSet") -> Path:
-    """--out; or the model's run, or runs/NAME for a model of satlib's, with a folder for another data set."""
+    """--out; or the model's run, or runs/NAME for one of satlib's models, with a folder for another data set."""
     model: Path = options.model
     if options.out:
         return options.out
@@ -547,12 +549,10 @@ def parser() -> argparse.ArgumentParser:
     about = "\n".join([DESCRIPTION, *lists])
     result = argparse.ArgumentParser("satlib", description=about, formatter_class=argparse.RawTextHelpFormatter)
     result.add_argument("--version", action="version", version=f"satlib {__version__}")
-    subparsers = result.add_subparsers(
-        title="satlib COMMAND --help says more", metavar="COMMAND", dest="command", required=True
-    )
+    subparsers = result.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, (function, options) in COMMANDS.items():
         subparser = subparsers.add_parser(name, description=function.__doc__)
-        subparser.add_argument("--quiet", action="store_true", help="print results and mistakes only")
+        subparser.add_argument("--quiet", action="store_true", help="print only results and mistakes")
         for names, settings in options:
             subparser.add_argument(*names, **settings)
     return result

@@ -16,7 +16,7 @@ from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
 from satlib.recipe import DataConfig
 
-MOST = DataConfig().max_length  # captions of more words are not trained on
+MOST = DataConfig().max_length  # longer captions are not trained on
 
 
 def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
@@ -24,7 +24,7 @@ def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
     data = load(name, root, require_images=False)
 
     def look(example: Example) -> tuple[str, str]:
-        """What is wrong with an image, and the hash of its pixels."""
+        """An image's fault, and the hash of its pixels."""
         try:
             photo = data.photo(example)
         except SatlibError as error:
@@ -57,7 +57,7 @@ def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
 
 
 def _statistics(examples: tuple[Example, ...], split: str, vocabulary: Vocabulary | tuple[()]) -> dict[str, Any]:
-
+    """A row of the table."""
     captions = [tokenise(caption) for example in examples for caption in example.references]
     lengths, references = [len(words) for words in captions], [len(example.references) for example in examples]
     known = [word in vocabulary for words in captions for word in words]

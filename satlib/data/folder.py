@@ -124,7 +124,7 @@ def _read(table: Path) -> Iterator[Row]:
 
 
 def texts_in(caption: str) -> list[str]:
-    """A caption; or several, where they are written as a list of Python or JSON: ["a dog", "a brown dog"]."""
+    """A caption; or several, where they are written as a list of Python or JSON."""
     with contextlib.suppress(SyntaxError, ValueError):
         if isinstance(several := ast.literal_eval(caption), list) and several:
             return [str(text) for text in several]

@@ -29,7 +29,7 @@ def load(place: str) -> CaptionSet:
         import datasets
     except ImportError as error:
         raise SatlibError(
-            f"{place} has no captions.csv; to read it by Hugging Face's datasets: pip install 'satlib[hub]'"
+            f"{place} has no captions.csv; to read it with Hugging Face's datasets: pip install 'satlib[hub]'"
         ) from error
     name = place.removeprefix(ON_THE_HUB)
     try:

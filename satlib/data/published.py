@@ -15,7 +15,7 @@ from satlib.data.caption_set import SPLITS, CaptionSet, Example, assemble, clean
 from satlib.errors import SatlibError
 from satlib.files.reading import Name, read_json, read_lines
 
-MAX_REFERENCES = 5  # for an image, as is common practice; a few of COCO's have seven
+MAX_REFERENCES = 5  # of an image, as is common practice; some of COCO's have seven
 
 
 def load_flickr8k(folder: Path, require_images: bool = True) -> CaptionSet:

@@ -340,12 +340,11 @@ function draw() {
     button.ariaPressed = String(index === at);
   });
   on.ring.hidden = shown.hint < 0 || at < 0 || painting();
-  if (shown.hint >= 0 && !on.ring.hidden) {
-    const { columns, width, height } = grid();
+  if (!on.ring.hidden) {
     const { alpha } = steps[shown.hint];
-    const brightest = alpha.indexOf(Math.max(...alpha));
-    on.ring.style.left = `${(100 * (shown.part.left + ((brightest % columns) + 0.5) * width)) / on.picture.width}%`;
-    on.ring.style.top = `${(100 * (shown.part.top + (Math.floor(brightest / columns) + 0.5) * height)) / on.picture.height}%`;
+    const { x, y, width, height } = cell(alpha.indexOf(Math.max(...alpha)));
+    on.ring.style.left = `${(100 * (x + width / 2)) / on.picture.width}%`;
+    on.ring.style.top = `${(100 * (y + height / 2)) / on.picture.height}%`;
   }
   for (const button of [on.paint, on.again, on.save]) button.disabled = saying || !steps.length;
   on.clear.disabled = saying || !shown.light;
@@ -370,8 +369,7 @@ function details(step) {
 /** The cell that the keyboard paints. */
 function cursor() {
   if (!painting() || !on.picture.matches(":focus-visible")) return;
-  const { columns, width, height } = grid();
-  const [x, y] = [shown.part.left + (shown.cursor % columns) * width, shown.part.top + Math.floor(shown.cursor / columns) * height];
+  const { x, y, width, height } = cell(shown.cursor);
   const context = drawing();
   for (const [colour, thick] of /** @type {[string, number][]} */ ([["#000", 6], ["#fff", 2]])) {
     context.lineWidth = thick;
@@ -469,6 +467,12 @@ function grid() {
   const { model, part } = shown;
   const [rows, columns] = /** @type {NonNullable<typeof model>} */ (model).manifest.grid;
   return { rows, columns, width: part.width / columns, height: part.height / rows };
+}
+
+/** A cell of the grid by its number: its upper left corner and its size in pixels of the picture. @param {number} number */
+function cell(number) {
+  const { columns, width, height } = grid();
+  return { x: shown.part.left + (number % columns) * width, y: shown.part.top + Math.floor(number / columns) * height, width, height };
 }
 
 /** @param {KeyboardEvent} event */
