@@ -19,7 +19,7 @@ from satlib.model.captioner import Captioner
 from satlib.training import loop, starting
 from satlib.training.features import extract
 
-RUNS = [*((own, 0) for own in (0, 25, 50, 100, 200, 400, 694)), (100, 100)]
+RUNS = [*((own, 0) for own in (0, 25, 50, 100, 200, 400, 694)), (100, 100), (400, 400)]
 
 
 def main(model: str, *names: str) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 
@@ -71,6 +72,19 @@ def mistake(capsys, *words):
     return output.err
 
 
+def test_broken_images_are_left_out_when_asked(folder, tmp_path, capsys):
+    shutil.copytree(folder, tmp_path / "own")
+    (tmp_path / "own" / "1.jpg").write_text("<html>")
+    (tmp_path / "own" / "2.jpg").unlink()
+    common = ["own-folder", *changes(tmp_path / "own"), "--data", tmp_path, "--device", "cpu"]
+    assert "2.jpg" in mistake(capsys, "features", *common)
+    satlib("features", *common, "--skip-broken")
+    satlib("train", *common, "--skip-broken", "--out", tmp_path / "run")
+    output = capsys.readouterr()
+    assert output.out.count("own: 2 of 12 images left out") == 2
+    assert all(name in output.err for name in ("1.jpg", "2.jpg"))
+
+
 def test_evaluate_writes_and_prints_and_the_table_shows_it(run, capsys):
     root, folder = run
     satlib("evaluate", folder, "--data", root, "--device", "cpu", "--beam", 2)
@@ -118,15 +132,16 @@ def test_caption_gives_json_and_a_picture_for_each_photograph(run, folder, tmp_p
     (tmp_path / "other" / "3.jpg").write_bytes((folder / "4.jpg").read_bytes())
     (tmp_path / "page.jpg").write_text("<html>")
     photos = [folder / "3.jpg", tmp_path / "page.jpg", tmp_path / "other" / "3.jpg"]
-    satlib("caption", *photos, "--model", run[1], "--out", tmp_path, "--json", status=1)
+    satlib("caption", *photos, "--model", run[1], "--out", tmp_path, "--beam", 2, "--best", 4, "--json", status=1)
     output = capsys.readouterr()
     assert "cannot read the image" in output.err
     results = json.loads(output.out)
     assert [result["image"] for result in results] == [str(photos[0]), str(photos[2])]
     assert results[0].keys() == {"image", "picture", "animation", "captions"}
     assert results[0]["captions"][0].keys() == {"model", "caption", "words", "log_probability", "confidence"}
-    (caption,) = Captioner.load(run[1]).caption([photos[2]])
-    assert results[1]["captions"][0]["words"] == caption.words
+    (captions,) = Captioner.load(run[1]).captions([photos[2]], beam=4)
+    assert [each["words"] for each in results[1]["captions"]] == [caption.words for caption in captions]
+    assert len(captions) == 4
     assert (tmp_path / "3.png").read_bytes() != (tmp_path / "3-2.png").read_bytes()
     satlib("caption", tmp_path / "page.jpg", "--model", run[1], status=2)
     paths = [folder / f"{number}.jpg" for number in range(6)]
@@ -186,7 +201,8 @@ class TestMistakes:
 
 def test_help_lists_every_command_without_importing_torch():
     code = (
-        "import sys\nfrom satlib import cli\ntry:\n cli.main(['--help'])\nfinally:\n assert 'torch' not in sys.modules"
+        "import sys\nfrom satlib import cli\ntry:\n cli.main(['--help'])\n"
+        "finally:\n assert not {'torch', 'torchvision', 'matplotlib', 'nltk'} & sys.modules.keys()"
     )
     listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for command in (*cli.COMMANDS, "check", "demo"):

@@ -230,6 +230,16 @@ def test_what_hugging_faces_library_reads(tmp_path, form):
     assert data.photo(data.split("dev")[0]).getpixel((0, 0)) == (0, 0, 255)
 
 
+def test_captions_beside_photographs(tmp_path):
+    (tmp_path / "train").mkdir()
+    for name in ("a", "b"):
+        photo(tmp_path / "train" / f"{name}.png")
+        write(tmp_path / "train" / f"{name}.txt", f"A dog {name}\n\nA cat\n")
+    assert read(tmp_path) == {f"train/{name}.png": ("train", (f"A dog {name}", "A cat")) for name in ("a", "b")}
+    photo(tmp_path / "train" / "c.jpg")
+    refused(tmp_path, tmp_path, "1 images (train/c.jpg)", "without captions")
+
+
 def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
     splits = {f"{number}.jpg": folder.by_hash(f"{number}.jpg") for number in range(2000)}
     assert 1500 < [*splits.values()].count("train") < 1700  # 1,600 expected, standard deviation 18
@@ -276,17 +286,16 @@ def test_check_counts_by_hand(tmp_path, capsys):
     write(tmp_path / "captions.csv", "\n".join(["image,caption,split", *rows]))
     photo(tmp_path / "a.jpg")
     write(tmp_path / "c.jpg", "not an image")
-    assert not check(str(tmp_path), progress=False)
-    lines = capsys.readouterr().out.splitlines()
-    assert ["train", "1", "2", "2-2", "0", "2-3", "(2.5)", "100.00%"] in [line.split() for line in lines]
-    assert ["dev", "1", "1", "1-1", "0", "3-3", "(3.0)", "66.67%"] in [
-        line.split() for line in lines
-    ]  # a, runs; not cat
+    assert not check(str(tmp_path))
+    out = capsys.readouterr().out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["train", "1", "2", "2-2", "0", "2-3", "(2.5)", "100.00%"] in rows
+    assert ["dev", "1", "1", "1-1", "0", "3-3", "(3.0)", "66.67%"] in rows  # a, runs; not cat
     # a, dog, runs and the two special words
     for part in ("K = 5", "1 read, 2 missing or unreadable", "b.jpg does not exist", "the image", "c.jpg"):
-        assert part in "\n".join(lines)
+        assert part in out
     write(tmp_path / "captions.csv", "image,caption,split\na.jpg,A dog,valid\n")
-    assert not check(str(tmp_path), progress=False)
+    assert not check(str(tmp_path))
     assert "no images in train: satlib train needs" in capsys.readouterr().out
 
 
@@ -298,7 +307,7 @@ def test_check_names_what_would_go_wrong_in_silence(tmp_path, capsys):
         file = tmp_path / f"{name}.png"
         file.parent.mkdir(exist_ok=True)
         Image.new("RGB", (9, 9), colour).save(file)
-    assert not check(str(tmp_path), progress=False)
+    assert not check(str(tmp_path))
     out = capsys.readouterr().out
     assert "train/a.png (train), test/c.png (test): the same photograph" in out
     assert "train/d.png is nearly black: its values end at 15 of 255" in out

@@ -16,7 +16,7 @@ import torch
 from runs import without_clock
 
 from satlib import cli
-from satlib.data import folder, scenes
+from satlib.data import scenes
 from satlib.data.batches import Batch
 from satlib.model.captioner import read_safetensors
 from satlib.training import distributed
@@ -162,7 +162,7 @@ def test_features_are_the_same_bytes_also_after_a_process_was_killed(do, tmp_pat
 def test_torchrun(tmp_path, capsys):
     """The launcher itself, on a folder of photographs: one of two processes is killed, and one process goes on with the run."""
     root, run = tmp_path / "photographs", tmp_path / "run"
-    folder.save(scenes.load(5, 1, 0), root)
+    tiny.save(scenes.load(5, 1, 0), root)
     changes = (
         f"data.name={root}", "data.min_count=1", "encoder.name=small", "encoder.pretrained=false", "encoder.train=true",
         "decoder.embedding=8", "decoder.hidden=8", "training.batch_size=2", "training.average=0.0", "training.patience=9999",

@@ -28,9 +28,3 @@ for module in pkgutil.walk_packages(satlib.__path__, "satlib."):
         print(module.name)
 """)
     assert {"satlib.errors", "satlib.model.decoder", "satlib.recipe"} <= loaded
-
-
-def test_importing_satlib_alone_is_quick():
-    loaded = fresh_python("import sys, satlib; print(*sys.modules)")
-    assert "satlib" in loaded
-    assert not {"torch", "torchvision", "timm", "matplotlib", "nltk"} & loaded

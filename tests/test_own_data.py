@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import tiny
 import torch
 from PIL import Image
 
 from satlib import cli, recipe
-from satlib.data import datasets, folder, images, scenes
+from satlib.data import datasets, images, scenes
 from satlib.data.features import Pixels
 from satlib.errors import SatlibError
 from satlib.model import shipped
@@ -30,7 +31,7 @@ def own(tmp_path_factory):
         datasets.Example(e.image_id, e.split, tuple(f"{text} marvellous contraption" for text in e.references))
         for e in drawn.examples
     ]
-    folder.save(datasets.CaptionSet("mine", tuple(examples), drawn.draw), place)
+    tiny.save(datasets.CaptionSet("mine", tuple(examples), drawn.draw), place)
     return place
 
 

@@ -46,9 +46,8 @@ def licence(path):
     """A file's licence by REUSE.toml, in which the last table that fits counts."""
     tables = tomllib.loads((ROOT / "REUSE.toml").read_text(encoding="utf-8"))["annotations"]
     paths = [(table, [table["path"]] if isinstance(table["path"], str) else table["path"]) for table in tables]
-    return [t["SPDX-License-Identifier"] for t, patterns in paths if any(fnmatch.fnmatch(path, p) for p in patterns)][
-        -1
-    ]
+    *_, last = (table for table, patterns in paths if any(fnmatch.fnmatch(path, pattern) for pattern in patterns))
+    return last["SPDX-License-Identifier"]
 
 
 def test_each_file_has_its_licence():

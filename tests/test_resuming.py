@@ -8,11 +8,12 @@ import sys
 import time
 
 import pytest
+import tiny
 import torch
 from runs import differences
 
 from satlib import recipe
-from satlib.data import folder, scenes
+from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.evaluation import plots
 from satlib.files.weights import read_safetensors
@@ -83,7 +84,7 @@ def test_stopped_in_each_epoch_and_resumed_is_the_run_that_was_not(name, data, t
 
 def test_the_command_interrupted_by_signals(tmp_path):
     """`satlib train` is stopped at random moments by SIGKILL, SIGINT and SIGTERM, and resumed until it ends."""
-    folder.save(scenes.load(4, 4, 0), tmp_path / "scenes")
+    tiny.save(scenes.load(4, 4, 0), tmp_path / "scenes")
     changes = [*SMALL[1:], "data.train_images=0", f"data.name={tmp_path / 'scenes'}"]
     command = [sys.executable, "-m", "satlib", "train", "scenes-soft", "--device", "cpu", "--checkpoint-every", "0.1"]
     command += [word for change in changes for word in ("--set", change)]

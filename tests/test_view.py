@@ -20,11 +20,8 @@ def photo():
 
 @pytest.mark.parametrize("view", ["whole", "crop"])
 def test_captioning_training_and_features_see_the_same(photo, view, monkeypatch):
-    right, seen, captioner = (
-        images.to_tensor(images.square(photo, view)),
-        [],
-        tiny.decided(changes=[f"encoder.view={view}"]),
-    )
+    right, seen = images.to_tensor(images.square(photo, view)), []
+    captioner = tiny.decided(changes=[f"encoder.view={view}"])
     true = captioner.encoder.forward
     monkeypatch.setattr(captioner.encoder, "forward", lambda batch: seen.append(batch) or true(batch))
     captioner.caption([photo])

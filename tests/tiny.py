@@ -3,6 +3,7 @@
 In a test file that imports this module, its encoder is known by the name "tiny", and no curves are drawn (conftest.py).
 """
 
+import csv
 import hashlib
 import json
 
@@ -37,6 +38,17 @@ def build(pretrained):
     for parameter in convolution.parameters():
         nn.init.normal_(parameter, generator=generator)
     return encoders.Encoder(nn.Sequential(nn.AdaptiveAvgPool2d(GRID), convolution, nn.BatchNorm2d(DIM)))
+
+
+def save(data, folder):
+    """Write a caption set as a folder of one's own: PNGs and captions.csv."""
+    folder.mkdir()
+    with open(folder / "captions.csv", "w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["image", "caption", "split"])
+        for example in data.examples:
+            data.photo(example).save(folder / f"{example.image_id}.png")
+            table.writerows([f"{example.image_id}.png", text, example.split] for text in example.references)
 
 
 def the_recipe(*changes):

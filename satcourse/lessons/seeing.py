@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torchvision import transforms
 
-from satlib.data.images import centre, with_shortest
 from satlib.model.encoders import Encoder
 
 WINDOW, SHORTEST = 160, 256  # pixels: side of the window, and shortest side of the photograph that it is cut from
@@ -49,6 +49,6 @@ def side_holding(weights: Tensor, share: float) -> int:
 
 def lowered(photo: Image.Image, by: int) -> Image.Image:
     """A photograph scaled as for the view "crop" and shifted down by at most 48 pixels, cut to 160 x 160: without a border."""
-    square = centre(photo.resize(with_shortest(photo.size, SHORTEST), Image.Resampling.BILINEAR), SHORTEST, SHORTEST)
+    square = transforms.CenterCrop(SHORTEST)(transforms.Resize(SHORTEST)(photo))
     low, high = (SHORTEST - WINDOW) // 2, (SHORTEST + WINDOW) // 2
     return square.crop((low, low - by, high, high - by))

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satlib import __version__
+from satlib import recipe as recipes
 from satlib.errors import Interrupted, SatlibError
 from satlib.files import progress
 from satlib.recipe import SAVE_SECONDS
@@ -73,6 +74,7 @@ _SPLITS = ("train", "dev", "test")
 _A_MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
 RECIPE = option("recipe", help="a recipe (satlib recipe lists them) or a .toml file")
 SET = option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a value; repeatable")
+SKIP = option("--skip-broken", action="store_true", help="leave out images that cannot be read")
 MODEL = option("model", type=Path, help=_A_MODEL)
 DATA = option("--data", metavar="FOLDER", help="the folder of data sets: $SATLIB_DATA or ./data")
 DATA_SET = option("--data-set", metavar="NAME", help="another data set than the model's: its name, or your own folder")
@@ -101,13 +103,12 @@ def data(options: argparse.Namespace) -> int:
     if options.action == "fetch":
         download.fetch(options.name, root)
         return 0
-    return 0 if check.check(options.name, root) else 1
+    return int(not check.check(options.name, root))
 
 
-@command(RECIPE, SET, DATA, DEVICE)
+@command(RECIPE, SET, SKIP, DATA, DEVICE)
 def features(options: argparse.Namespace) -> None:
     """Compute the annotation vectors of a recipe's images, once; resumes after a stop."""
-    from satlib import recipe as recipes
     from satlib.data import datasets, features
     from satlib.model import device, encoders
     from satlib.training import distributed
@@ -136,6 +137,7 @@ def features(options: argparse.Namespace) -> None:
     option("--out", type=Path, metavar="FOLDER", help="the run's folder; by default runs/RECIPE"),
     option("--start", type=Path, metavar="MODEL", help=f"the model to begin with: {_A_MODEL}"),
     ENTITIES,
+    SKIP,
     option("--checkpoint-every", type=float, default=SAVE_SECONDS, metavar="SECONDS", help="also within an epoch"),
     DATA,
     DEVICE,
@@ -143,7 +145,6 @@ def features(options: argparse.Namespace) -> None:
 )
 def train(options: argparse.Namespace) -> None:
     """Train a captioner by a recipe; the same command resumes after a stop."""
-    from satlib import recipe as recipes
     from satlib.data.entities import Entities
     from satlib.model import device
     from satlib.training import distributed, loop, starting, validation
@@ -180,7 +181,6 @@ def train(options: argparse.Namespace) -> None:
 )
 def tune(options: argparse.Namespace) -> None:
     """Search a recipe's hyperparameters on the dev split with Optuna; resumes after a stop."""
-    from satlib import recipe as recipes
     from satlib.model import device
     from satlib.training import tuning
 
@@ -228,7 +228,7 @@ def evaluate(options: argparse.Namespace) -> None:
         options.split = options.split or "test"
         captioner = _captioner(options.model, options)
         captions = _captions(captioner.recipe, options)
-        evaluate.images_of(captions, options.split)  # an empty split is reported before a missing feature store
+        evaluate.images_of(captions, options.split)  # an empty split is reported first
         reader = _reader(captioner.recipe, captions, (options.split,), options, captioner)
         evaluation = evaluate.evaluate(
             captioner, captions, reader, options.split, options.beam, options.length_normalisation, look=options.look
@@ -238,8 +238,7 @@ def evaluate(options: argparse.Namespace) -> None:
         short = {name: value for name, value in evaluation.items() if name not in ("captions", "statistics")}
         _print_json({"file": str(path), **short})
         return
-    images, data, split = (evaluation[name] for name in ("images", "data", "split"))
-    print(f"{images:,} images of {data} {split}")
+    print("{images:,} images of {data} {split}".format_map(evaluation))
     for name, value in evaluation["metrics"].items():
         print(f"  {name:28} {value:6.2f}")
     for note in evaluation["notes"]:
@@ -268,8 +267,8 @@ def ground(options: argparse.Namespace) -> None:
         words = maps.measure_all(examples, generated, captioner.recipe.decoder.attention != "none")
     means = maps.summary(words)
     path = _results_folder(options, captions) / f"ground-{options.split}.json"
-    about = {"recipe": captioner.recipe.to_dict(), "data": captions.name, "split": options.split}
-    write_json(path, {**about, "true" if entities else "generated": means})
+    of = {"recipe": captioner.recipe.to_dict(), "data": captions.name, "split": options.split}
+    write_json(path, {**of, "true" if entities else "generated": means})
     print(maps.render(means))
     print(f"written to {path}")
 
@@ -306,6 +305,7 @@ def table(options: argparse.Namespace) -> None:
     option("photos", type=Path, nargs="+", metavar="PHOTO", help="image files, or folders of them"),
     option("--model", type=Path, help=f"{_A_MODEL}; by default the one for photographs"),
     BEAM,
+    option("--best", type=positive, default=1, metavar="N", help="captions of each photograph"),
     option("--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures"),
     option("--animate", action="store_true", help="also an animation (WebP)"),
     option("--table", type=Path, metavar="FILE.csv", help="add captions to a table, none twice; draw nothing"),
@@ -334,6 +334,7 @@ def caption(options: argparse.Namespace) -> int:
         photos = [path for path in photos if str(path) not in done]
         print(f"{len(photos):,} are not in {options.table} yet", file=sys.stderr)
     captioner = _captioner(model, options)
+    beam = max(options.beam or captioner.recipe.decoding.beam, options.best)
     results: list[dict[str, Any]] = []
     stems = Counter[str]()
 
@@ -346,33 +347,30 @@ def caption(options: argparse.Namespace) -> int:
     def captioned() -> Iterator[Any]:
         opened = filter(None, features.read_ahead(read, photos))
         while some := [*itertools.islice(opened, captioner.encoder.at_once)]:
-            yield from zip(some, captioner.caption([photo for _, photo in some], options.beam), strict=True)
+            yield from zip(some, captioner.captions([photo for _, photo in some], beam), strict=True)
 
-    for (path, photo), caption in captioned():
+    for (path, photo), captions in captioned():
+        best, captions = captions[0], captions[: options.best]
         stems[path.stem] += 1
         picture = options.out / f"{path.stem}{f'-{stems[path.stem]}' if stems[path.stem] > 1 else ''}.png"
         files: dict[str, str | None] = {"picture": None, "animation": None}
         if not options.table:
             files["picture"] = str(picture)
-            plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture, captioner.view)
-        if options.animate and caption.words:
+            plots.attention_figure(photo, best.words, best.alphas, best.betas, picture, captioner.view)
+        if options.animate and best.words:
             files["animation"] = str(picture.with_suffix(".webp"))
-            animation.animate(photo, caption.words, caption.alphas, picture.with_suffix(".webp"), captioner.view)
-        described = {
-            "model": str(model),
-            "caption": caption.text,
-            "words": caption.words,
-            "log_probability": round(caption.log_probability, 4),
-            "confidence": round(caption.confidence, 4),
-        }
-        results.append({"image": str(path), **files, "captions": [described]})
+            animation.animate(photo, best.words, best.alphas, picture.with_suffix(".webp"), captioner.view)
+        described = [{"model": str(model), **each.to_json()} for each in captions]
+        results.append({"image": str(path), **files, "captions": described})
         if options.table:
             with open(options.table, "a", encoding="utf-8", newline="") as table:
-                csv.writer(table, lineterminator="\n").writerow([path, caption.text, described["confidence"]])
+                rows = ([path, each["caption"], each["confidence"]] for each in described)
+                csv.writer(table, lineterminator="\n").writerows(rows)
         if not options.json:
-            about = "; ".join([str(path), f"{caption.confidence:.0%} sure", *filter(None, files.values())])
+            sure = ", ".join(f"{each.confidence:.0%}" for each in captions)
+            about = "; ".join([str(path), f"{sure} sure", *filter(None, files.values())])
             about = f"\x1b[2m{about}\x1b[0m" if sys.stdout.isatty() else about
-            print(f"{caption.text or '(no words)'}\n  {about}", flush=True)
+            print(*(each.text or "(no words)" for each in captions), f"  {about}", sep="\n", flush=True)
     if options.json and results:
         _print_json(results)
     return 2 if photos and not results else int(len(results) < len(photos))
@@ -420,7 +418,6 @@ def page(options: argparse.Namespace) -> None:
 )
 def recipe(options: argparse.Namespace) -> None:
     """List the recipes, print one with all its values, or explain the options."""
-    from satlib import recipe as recipes
 
     if options.explain:
         print(recipes.explained(recipes.load(options.name) if options.name else recipes.Recipe("recipe")))
@@ -454,7 +451,7 @@ def info(options: argparse.Namespace) -> None:
         topics = {
             "satlib": f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
             "torch": torch.__version__,
-            "GPUs": ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+            "GPUs": ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
             or ("Apple's, by MPS" if torch.backends.mps.is_available() else "none"),
             "Java": java or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
             "models": ", ".join(shipped.models()),
@@ -467,12 +464,13 @@ def info(options: argparse.Namespace) -> None:
 
 def _captions(recipe: "Recipe", options: argparse.Namespace) -> "CaptionSet":
     """The data set of the recipe, or of --data-set."""
-    from satlib.data import datasets
+    from satlib.data import check, datasets
 
-    root = datasets.data_root(options.data)
+    root, skip = datasets.data_root(options.data), getattr(options, "skip_broken", False)
     if other := getattr(options, "data_set", None):
         return datasets.load(other, root)
-    return datasets.load(recipe.data.name, root, train_images=recipe.data.train_images)
+    captions = datasets.load(recipe.data.name, root, not skip, recipe.data.train_images)
+    return check.readable(captions) if skip else captions
 
 
 def _reader(
@@ -512,8 +510,7 @@ def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":
 
 def _own_attention(options: argparse.Namespace) -> "Callable[[Captioner], None] | None":
     """A function that plugs --attention in; None without it."""
-    file = getattr(options, "attention", None)
-    if file is None:
+    if not (file := getattr(options, "attention", None)):
         return None
     from satlib.training import plugged
 
@@ -559,11 +556,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command.
+    """Run a command, and return its exit status.
 
-    Returns:
-        Its exit status: 0; 1 if something was found to be wrong (data check, satlib check) or a photograph was left out; 2 for a
-        mistake that the user can correct; 130 after Ctrl-C or SIGTERM, with finished work kept.
+    0; 1 if something was found to be wrong or a photograph was left out; 2 for a mistake that the user can correct; 130 after
+    Ctrl-C or SIGTERM, with finished work kept.
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if words[0] not in COMMANDS:
@@ -573,9 +569,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     progress.quiet = options.quiet
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a pipe of Windows has an encoding without "✓"
-    # OpenMP threads that spin make a step several times slower where the processor is shared, those that sleep at once a third
-    # slower where it is not. So they spin for some microseconds. Read when torch is loaded.
-    if "OMP_WAIT_POLICY" not in os.environ:
+    if (
+        "OMP_WAIT_POLICY" not in os.environ
+    ):  # threads that spin for long are slow on a shared processor, others elsewhere
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a command as Ctrl-C does
     try:

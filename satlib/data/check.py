@@ -1,6 +1,8 @@
 """`satlib data check NAME`: a caption set in numbers, and images that are missing, damaged or in two splits."""
 
 import os
+import sys
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from satlib.data.caption_set import SPLITS, Example
+from satlib.data.caption_set import SPLITS, CaptionSet, Example
 from satlib.data.datasets import load
 from satlib.data.features import read_ahead
 from satlib.data.text import Vocabulary, tokenise
@@ -19,22 +21,10 @@ from satlib.recipe import DataConfig
 MOST = DataConfig().max_length  # longer captions are not trained on
 
 
-def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
+def check(name: str, root: Path | None = None) -> bool:
     """Print what a caption set has; is every image readable, in one split, and are some in train and dev?"""
     data = load(name, root, require_images=False)
-
-    def look(example: Example) -> tuple[str, str]:
-        """An image's fault, and the hash of its pixels."""
-        try:
-            photo = data.photo(example)
-        except SatlibError as error:
-            return str(error), ""
-        brightest = int(np.asarray(photo).max())
-        dark = f"{example.image_id} is nearly black: its values end at {brightest} of 255; stretch them"
-        return dark * (brightest < 32), sha256(photo.tobytes()).hexdigest()
-
-    looks = read_ahead(look, data.examples, min(8, os.cpu_count() or 1))
-    looks = [*progress_bar(looks, total=len(data), unit="img", desc=data.name, show=progress)]
+    looks = _looks(data)
     read = sum(bool(pixels) for _, pixels in looks)
     problems, first = [problem for problem, _ in looks if problem], dict[str, Example]()
     for one, (_, pixels) in zip(data.examples, looks, strict=True):
@@ -54,6 +44,33 @@ def check(name: str, root: Path | None = None, progress: bool = True) -> bool:
     if lacking:
         print(f"no images in {' and '.join(lacking)}: satlib train needs some in both train and dev")
     return not problems and not lacking
+
+
+def readable(data: CaptionSet) -> CaptionSet:
+    """The set without the images that are missing or damaged; says which they are."""
+    looks = _looks(data)
+    kept = tuple(example for example, (_, pixels) in zip(data.examples, looks, strict=True) if pixels)
+    for problem, pixels in looks:
+        if not pixels:
+            print(f"satlib: left out: {problem}", file=sys.stderr)
+    print(f"{data.name}: {len(data) - len(kept):,} of {len(data):,} images left out, missing or unreadable")
+    return replace(data, examples=kept)
+
+
+def _looks(data: CaptionSet) -> list[tuple[str, str]]:
+    """Each image's fault, if any, and the hash of its pixels, empty if it cannot be read."""
+
+    def look(example: Example) -> tuple[str, str]:
+        try:
+            photo = data.photo(example)
+        except SatlibError as error:
+            return str(error), ""
+        brightest = int(np.asarray(photo).max())
+        dark = f"{example.image_id} is nearly black: its values end at {brightest} of 255; stretch them"
+        return dark * (brightest < 32), sha256(photo.tobytes()).hexdigest()
+
+    looks = read_ahead(look, data.examples, min(8, os.cpu_count() or 1))
+    return [*progress_bar(looks, total=len(data), unit="img", desc=data.name)]
 
 
 def _statistics(examples: tuple[Example, ...], split: str, vocabulary: Vocabulary | tuple[()]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def _load(name: str, root: Path, require_images: bool) -> CaptionSet:
             if file.is_file():
                 return folder.load(file, require_images)
         if place.is_dir() and name not in NAMES:
-            return hub.load(str(place))
+            return folder.beside(place) or hub.load(str(place))
     if name in NAMES:
         raise SatlibError(f"{root / name} is missing; run satlib data fetch {name}, or see data/README.md")
     if name == YOUR_FOLDER:

@@ -4,7 +4,8 @@ An image is named by its path inside the folder and may have several rows, or a 
 train, dev (or val) and test name the splits; without those a hash of the path does, 8 : 1 : 1, and images keep their splits when
 others are added.
 
-captions.txt and Images/, as Kaggle has Flickr8k, are read likewise; photographs of Flickr8k get its official splits.
+captions.txt and Images/, as Kaggle has Flickr8k, are read likewise, and so is photo.txt beside photo.jpg, with a caption on each
+line, for all photographs or none; photographs of Flickr8k get its official splits.
 """
 
 import ast
@@ -17,9 +18,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from PIL import Image
+
 from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, Example, assemble, clean, split_name
 from satlib.errors import SatlibError
-from satlib.files.reading import read_text
+from satlib.files.reading import read_lines, read_text
 
 TABLES = {"captions.csv": "", "captions.txt": "Images"}  # the table's name -> the folder that its images lie in
 _SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")
@@ -34,22 +37,27 @@ class Row(NamedTuple):
     split: str | None = None
 
 
-def save(data: CaptionSet, folder: Path) -> None:
-    """Write a caption set as such a folder: a PNG per image, named after its id, and at last captions.csv."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for example in data.examples:
-        data.photo(example).save(folder / f"{example.image_id}.png")
-        rows += [(f"{example.image_id}.png", caption, example.split) for caption in example.references]
-    with open(folder / "captions.csv", "x", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([("image", "caption", "split"), *rows])
-
-
 def load(table: Path, require_images: bool = True) -> CaptionSet:
     """The caption set of a table, named after its folder."""
     rows, folder = list(_read(table)), table.parent
     paths = {row.image: folder / TABLES[table.name] / row.image for row in rows}
     return assemble(folder.resolve().name, examples_of(rows, paths), folder, require_images)
+
+
+def beside(folder: Path) -> CaptionSet | None:
+    """The caption set of photographs with a .txt beside each, a caption on each line; None if there is no such file."""
+    endings = Image.registered_extensions()
+    paths = {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in endings
+    }
+    texts = {image: path.with_suffix(".txt") for image, path in paths.items() if path.with_suffix(".txt").is_file()}
+    rows = [
+        Row(str(texts.get(image)), image, [line for _, line in read_lines(texts[image])] if image in texts else [])
+        for image in paths
+    ]
+    return assemble(folder.resolve().name, examples_of(rows, paths), folder, True) if texts else None
 
 
 def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
@@ -74,10 +82,7 @@ def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
 
 
 def _official_8k(image_ids: Iterable[str]) -> dict[str, str] | None:
-    """The official splits if all images are Flickr8k's, by the numbers that begin their names, and each split has some.
-
-    The 92 photographs that are in no official split have the split "none".
-    """
+    """The official splits ("none": in none of them) if all images are Flickr8k's, by the numbers that begin their names."""
     lists = (line.split("\t") for line in read_text(_SPLITS_8K).splitlines())
     official = {number: split for split, listed in lists for number in listed.split(" ")}
     splits = {image_id: official.get(Path(image_id).name.partition("_")[0], "") for image_id in image_ids}

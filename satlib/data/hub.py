@@ -18,6 +18,7 @@ from satlib.data.folder import Row, examples_of, texts_in
 from satlib.errors import SatlibError
 
 ON_THE_HUB = "hf:"  # begins the name of a set on the Hub
+ADVICE = "of JSON files only Karpathy's are read: write image,caption into captions.csv"
 
 
 def load(place: str) -> CaptionSet:
@@ -40,7 +41,7 @@ def load(place: str) -> CaptionSet:
     for split, table in tables.items():
         column = next((name for name, kind in table.features.items() if isinstance(kind, datasets.Image)), None)
         if column is None:
-            raise SatlibError(f"{place} has no column of images; it has {', '.join(table.features)}")
+            raise SatlibError(f"{place} has no column of images; it has {', '.join(table.features)}; {ADVICE}")
         table = table.cast_column(column, datasets.Image(decode=False))
         for index, row in enumerate(table):
             where = f"{place}, {split}, row {index + 1}"
@@ -67,4 +68,5 @@ def _captions(row: Mapping[str, Any], where: str) -> list[str]:
         columns = [value for name, value in row.items() if name.lower().startswith(word) and value]
         if columns:
             return [text for value in columns for text in (value if isinstance(value, list) else texts_in(value))]
-    raise SatlibError(f"{where}: no caption in a column caption or text; the columns are {', '.join(row)}")
+    others = ", ".join(row) or "none"
+    raise SatlibError(f"{where}: no caption in a column caption or text; the other columns: {others}; {ADVICE}")

@@ -19,7 +19,6 @@ with contextlib.suppress(ImportError):  # the extra "heic"
 SIZE = 224  # pixels, the side of the square input of an encoder
 _DRAFT = 4 * SIZE  # pixels; a JPEG whose sides are twice that is decoded at half its size or less
 _SHORTEST = 256  # pixels, to which the view "crop" scales the shorter side before it crops the square
-_LONGEST = 4  # of a side longer than this multiple of the other, "crop" enlarges only the centre, which it keeps
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)  # all of a photograph, as fractions of its sides
 Given = Path | str | Image.Image
@@ -78,24 +77,18 @@ def square(photo: Image.Image, view: str = "whole") -> Image.Image:
         return photo
     if view == "whole":
         return photo.resize((SIZE, SIZE), Image.Resampling.HAMMING)
-    longest = _LONGEST * min(photo.size)
-    if max(photo.size) > longest:
-        photo = centre(photo, min(photo.width, longest), min(photo.height, longest))
-    return centre(photo.resize(with_shortest(photo.size, _SHORTEST), Image.Resampling.BILINEAR), SIZE, SIZE)
+    from torchvision import transforms  # only here: it takes a second to import
+
+    return transforms.CenterCrop(SIZE)(transforms.Resize(_SHORTEST)(photo))
 
 
 def seen_box(photo: tuple[int, int], view: str = "whole") -> Box:
     """The part of a photograph of (width, height) that `square` keeps, in pixels of the photograph."""
     if view == "whole" or photo == (SIZE, SIZE):
         return 0.0, 0.0, float(photo[0]), float(photo[1])
-    edges = []
-    for side in photo:
-        used = min(side, _LONGEST * min(photo))  # the central part of this side that is enlarged
-        scaled = with_shortest((used, min(photo)), _SHORTEST)[0]
-        left = round((side - used) / 2) + round((scaled - SIZE) / 2) * used / scaled
-        edges.append((left, left + SIZE * used / scaled))
-    (left, right), (top, bottom) = edges
-    return left, top, right, bottom
+    scaled = [_SHORTEST * side // min(photo) for side in photo]
+    left, top = (round((length - SIZE) / 2) * side / length for side, length in zip(photo, scaled, strict=True))
+    return left, top, left + SIZE * photo[0] / scaled[0], top + SIZE * photo[1] / scaled[1]
 
 
 def seen_part(photo: tuple[int, int], view: str = "whole") -> Box:
@@ -112,17 +105,6 @@ def in_part(box: Box, seen: Box) -> Box | None:
         for corner, axis in zip(box, (0, 1, 0, 1), strict=True)
     )
     return (left, top, right, bottom) if left < right and top < bottom else None
-
-
-def with_shortest(sides: tuple[int, int], shortest: int) -> tuple[int, int]:
-    """(width, height) scaled so that the shorter side has `shortest` pixels."""
-    return shortest * sides[0] // min(sides), shortest * sides[1] // min(sides)
-
-
-def centre(photo: Image.Image, width: int, height: int) -> Image.Image:
-    """The central width x height pixels of a photograph."""
-    left, top = round((photo.width - width) / 2), round((photo.height - height) / 2)
-    return photo.crop((left, top, left + width, top + height))
 
 
 def to_tensor(photo: Image.Image) -> Tensor:

@@ -92,9 +92,6 @@ class Vocabulary:
     def __contains__(self, word: str) -> bool:
         return word in self._ids
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self.words == other.words
-
     def number(self, word: str) -> int:
         """The id of a word; UNKNOWN if the vocabulary does not have it."""
         return self._ids.get(word, UNKNOWN)

@@ -58,6 +58,11 @@ class Caption:
         """The geometric mean of the probabilities of the words and the end mark, 0 to 1."""
         return math.exp(self.log_probability / (len(self.words) + 1))
 
+    def to_json(self) -> dict[str, Any]:
+        """All but the maps."""
+        numbers = {name: round(getattr(self, name), 4) for name in ("log_probability", "confidence")}
+        return {"caption": self.text, "words": self.words, **numbers}
+
 
 class Captioner(nn.Module):
     """Encoder, decoder and vocabulary, with their recipe."""
@@ -130,17 +135,21 @@ class Captioner(nn.Module):
         finally:
             self.train(was_training)
 
-    @torch.inference_mode()
     def caption(self, photos: Sequence[images.Given], beam: int | None = None) -> list[Caption]:
-        """Caption a list of paths or Pillow images by a beam (1 is greedy; None: the recipe's)."""
+        """The best of the `captions` of each photograph."""
+        return [best for best, *_ in self.captions(photos, beam)]
+
+    @torch.inference_mode()
+    def captions(self, photos: Sequence[images.Given], beam: int | None = None) -> list[list[Caption]]:
+        """The captions of each of a list of paths or Pillow images, best first, by a beam (1 is greedy; None: the recipe's)."""
         if isinstance(photos, Path | str | Image.Image):
             raise SatlibError("caption takes a list of photographs; put this one in brackets: caption([photo])")
-        captions: list[Caption] = []
+        captions: list[list[Caption]] = []
         with self.evaluating():
             for start in range(0, len(photos), self.encoder.at_once):
                 chunk = map(images.photo_of, photos[start : start + self.encoder.at_once])
                 pixels = torch.stack([images.to_tensor(images.square(photo, self.view)) for photo in chunk])
-                captions += [self.read(best) for best, *_ in self.hypotheses(pixels, beam)]
+                captions += [list(map(self.read, found)) for found in self.hypotheses(pixels, beam)]
         return captions
 
     @torch.inference_mode()

@@ -67,7 +67,7 @@ def start_from(path: Path, state: RunState) -> None:
             trained_part(fresh).load_state_dict(_weights(trained, fresh))
         except RuntimeError as error:  # names or shapes
             raise SatlibError(f"{path} is of another kind or size than the recipe's model") from error
-    if trained.vocabulary != ours:
+    if trained.vocabulary.words != ours.words:
         known = sum(word in trained.vocabulary for word in ours.words)
         say(f"{known:,} words keep their weights of {path}; {len(ours) - known:,} start fresh")
 
