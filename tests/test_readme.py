@@ -10,7 +10,14 @@ from satlib import cli, recipe
 from satlib.errors import SatlibError
 
 ROOT = Path(__file__).resolve().parent.parent
-OTHERS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "exercises/AGENTS.md", "benchmarks/README.md"]
+OTHERS = [
+    "README.md",
+    ".github/CONTRIBUTING.md",
+    "CHANGELOG.md",
+    ".github/SECURITY.md",
+    "exercises/AGENTS.md",
+    "benchmarks/README.md",
+]
 OTHERS += ["data/README.md", "models/satlib_models/README.md", "tests/README.md", "notebooks/INDEX.md"]
 PAGES = [*OTHERS, *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))]
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}

@@ -1,4 +1,4 @@
-"""Is each room within its budget? The limits stand in pyproject.toml, [tool.budget]; CONTRIBUTING.md says how one is raised.
+"""Is each room within its budget? The limits stand in pyproject.toml, [tool.budget]; docs/contributing.md says how one is raised.
 
 Python is counted in lines, or in units of 45 characters if that is more, so that long lines are no escape; Markdown in words.
 """

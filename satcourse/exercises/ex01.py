@@ -94,10 +94,10 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(e.masked_fill(~mask, -torch.inf), 1)
 
 
-masked_weights.says = "sentences of 5, 3, 2 and 1 words, some scores 200 below their padding's"
+masked_weights.says = "sentences of 5, 3, 2 and 1 words, some scores 2000 below their padding's"
 masked_weights.cases = lambda: [
     (numbers(3, L), torch.arange(L) < torch.tensor([[5], [3], [1]])),
-    (torch.tensor([[-201.0, 0, -200], [3, -198, -200]]), torch.tensor([[True, False, True], [False, True, True]])),
+    (torch.tensor([[-2001.0, 0, -2000], [3, -1998, -2000]]), torch.tensor([[True, False, True], [False, True, True]])),
 ]
 masked_weights.observe = with_gradients("e")
 masked_weights.advise = lambda expected, got: (
@@ -107,7 +107,7 @@ masked_weights.advise = lambda expected, got: (
 masked_weights.mistakes = {
     "masked after the softmax: mask the scores before it": lambda e, mask: torch.softmax(e, 1) * mask,
     "the mask is the wrong way round: only padding has weight": lambda e, mask: masked_weights(e, ~mask),
-    "exp(-200) is 0 in float32, and 0/0 no number: mask the scores, and let torch.softmax do the rest": lambda e, mask: (
+    "exp(-2000) is 0 in float32, and 0/0 no number: mask the scores, and let torch.softmax do the rest": lambda e, mask: (
         e.exp() * mask / (e.exp() * mask).sum(1, keepdim=True)
     ),
 }
