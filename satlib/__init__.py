@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # importing satlib imports no torch
     from satlib.data.images import Given
     from satlib.model.captioner import Caption, Captioner
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def load(model: Path | str | None = None, device: str = "auto") -> "Captioner":
