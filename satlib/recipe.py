@@ -204,9 +204,9 @@ def read(name: str) -> str:
     """The text of a recipe by its name, or of a TOML file by its path."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
-        raise SatlibError(
-            f"the recipe {name} does not exist{_suggestion(name, names())}; satlib has {', '.join(names())}"
-        )
+        own = f"; for your folder: own-folder --set data.name={name}" if Path(name).is_dir() else ""
+        advice = own or f"{_suggestion(name, names())}; satlib has {', '.join(names())}"
+        raise SatlibError(f"the recipe {name} does not exist{advice}")
     return path.read_text(encoding="utf-8-sig")  # Notepad may write a byte order mark
 
 

@@ -145,7 +145,7 @@ def test_bad_karpathy_files(tmp_path):
 
 
 def test_own_folder_by_csv(tmp_path):
-    rows = 'Image,caption,split\nx/a.jpg,"A dog, running",train\n./x/a.jpg,Dog!,train\nb.png,A cat,validation\nc.png,Ein Kätzchen,test\n'
+    rows = 'Image,caption,split\nx/a.jpg,"A dog, running",train\n.\\x\\a.jpg,Dog!,train\nb.png,A cat,validation\nc.png,Ein Kätzchen,test\n'
     write(tmp_path / "mine" / "captions.csv", rows)
     for name in ("x/a.jpg", "b.png", "c.png"):
         photo(tmp_path / "mine" / name)

@@ -82,7 +82,7 @@ def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
 
 
 def _official_8k(image_ids: Iterable[str]) -> dict[str, str] | None:
-    """The official splits ("none": in none of them) if all images are Flickr8k's, by the numbers that begin their names."""
+    """The official splits, or "none", if all images are Flickr8k's, by the numbers that begin their names."""
     lists = (line.split("\t") for line in read_text(_SPLITS_8K).splitlines())
     official = {number: split for split, listed in lists for number in listed.split(" ")}
     splits = {image_id: official.get(Path(image_id).name.partition("_")[0], "") for image_id in image_ids}
@@ -118,7 +118,7 @@ def _read(table: Path) -> Iterator[Row]:
             if None in row and columns[-1] != "caption":
                 raise SatlibError(f"{where}: too many columns; put double quotes around a caption that contains commas")
             caption = ",".join([row["caption"], *row.get(None, [])])
-            image = Path(row["image"].strip())  # "./a.jpg" and "a.jpg" are the same image
+            image = Path(row["image"].strip().replace("\\", "/"))  # "./a.jpg", ".\\a.jpg" and "a.jpg" are one
             if image.suffix and any(f"{image.suffix}," in line for line in caption.splitlines()[1:]):
                 raise SatlibError(
                     f"{table}: a quotation mark in line {first} swallows the rows to line {last}; double it"

@@ -36,7 +36,7 @@ def load(place: str) -> CaptionSet:
     try:
         tables = datasets.load_dataset(name)
     except Exception as error:  # of the network, of the Hub, of pyarrow
-        raise SatlibError(f"cannot read {place}: {' '.join(str(error).split())[:200]}") from error
+        raise SatlibError(f"cannot read {place}: {' '.join(str(error).split())[:200]}; {ADVICE}") from error
     rows, stored = [], {}
     for split, table in tables.items():
         column = next((name for name, kind in table.features.items() if isinstance(kind, datasets.Image)), None)
