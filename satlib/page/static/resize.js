@@ -3,7 +3,6 @@
 
 export const SIDE = 224; // pixels
 const MARGIN = 256; // the view "crop" scales the shorter side to this, then takes the centre
-const LONGEST = 4; // and if one side is longer than this multiple of the other, takes the centre first
 const BITS = 22; // after the binary point, in Pillow's weights
 const STRIP = 256; // rows or columns that are read at once: a photograph of 40 megapixels never lies in memory as bytes
 
@@ -56,22 +55,18 @@ function half(n) {
 }
 
 /**
- * How a view turns a picture into the square: the part that is enlarged, its size afterwards, and the square's corner in that.
+ * How a view turns a picture into the square: its size once it is scaled, and the square's corner in that.
  * @param {number} width
  * @param {number} height
  * @param {string} view
  */
 function plan(width, height, view) {
-  const all = { left: 0, top: 0, width, height };
   if (view === "whole" || (width === SIDE && height === SIDE)) {
-    return { from: all, width: SIDE, height: SIDE, left: 0, top: 0, kernel: hamming };
+    return { width: SIDE, height: SIDE, left: 0, top: 0, kernel: hamming };
   }
-  const short = Math.min(width, height);
-  const used = { width: Math.min(width, LONGEST * short), height: Math.min(height, LONGEST * short) };
-  const from = { left: half(width - used.width), top: half(height - used.height), ...used };
-  const scaled = [used.width, used.height].map((side) => Math.floor((MARGIN * side) / short));
+  const scaled = [width, height].map((side) => Math.floor((MARGIN * side) / Math.min(width, height)));
   const [left, top] = scaled.map((side) => half(side - SIDE));
-  return { from, width: scaled[0], height: scaled[1], left, top, kernel: bilinear };
+  return { width: scaled[0], height: scaled[1], left, top, kernel: bilinear };
 }
 
 /**
@@ -82,14 +77,9 @@ function plan(width, height, view) {
  * @returns {Box}
  */
 export function seen(width, height, view) {
-  const { from, ...to } = plan(width, height, view);
-  const [across, down] = [from.width / to.width, from.height / to.height];
-  return {
-    left: from.left + to.left * across,
-    top: from.top + to.top * down,
-    width: SIDE * across,
-    height: SIDE * down,
-  };
+  const to = plan(width, height, view);
+  const [across, down] = [width / to.width, height / to.height];
+  return { left: to.left * across, top: to.top * down, width: SIDE * across, height: SIDE * down };
 }
 
 /**
@@ -98,19 +88,19 @@ export function seen(width, height, view) {
  * @param {string} view "whole" or "crop"
  */
 export function square(source, view) {
-  const { from, width, height, left, top, kernel } = plan(source.width, source.height, view);
-  const columns = filter(from.width, width, kernel).slice(left, left + SIDE);
-  const rows = filter(from.height, height, kernel).slice(top, top + SIDE);
+  const { width, height, left, top, kernel } = plan(source.width, source.height, view);
+  const columns = filter(source.width, width, kernel).slice(left, left + SIDE);
+  const rows = filter(source.height, height, kernel).slice(top, top + SIDE);
   // Pillow rounds to bytes after each direction, and begins with the height if that shrinks by more than twice what the width does
   // (seen in Pillow 13; one that begins with the width gives values that differ by 1).
-  const downFirst = from.height > height && from.height - height > 2 * (from.width - width);
-  const [first, second, length] = downFirst ? [rows, columns, from.width] : [columns, rows, from.height];
+  const downFirst = source.height > height && source.height - height > 2 * (source.width - width);
+  const [first, second, length] = downFirst ? [rows, columns, source.width] : [columns, rows, source.height];
   const narrow = new Uint8Array(3 * SIDE * length);
   for (let k = 0; k < length; k += STRIP) {
     const count = Math.min(STRIP, length - k);
     const strip = downFirst
-      ? squeezed(source.part(from.left + k, from.top, count, from.height), count, 4, 4 * count, first)
-      : squeezed(source.part(from.left, from.top + k, from.width, count), count, 4 * from.width, 4, first);
+      ? squeezed(source.part(k, 0, count, source.height), count, 4, 4 * count, first)
+      : squeezed(source.part(0, k, source.width, count), count, 4 * source.width, 4, first);
     narrow.set(strip, 3 * SIDE * k);
   }
   const bytes = squeezed(narrow, SIDE, 3, 3 * SIDE, second); // (first direction, second direction, channel)
