@@ -286,13 +286,20 @@ def test_check_counts_by_hand(tmp_path, capsys):
     write(tmp_path / "captions.csv", "\n".join(["image,caption,split", *rows]))
     photo(tmp_path / "a.jpg")
     write(tmp_path / "c.jpg", "not an image")
+    photo(tmp_path / "d.JPG")
     assert not check(str(tmp_path))
     out = capsys.readouterr().out
     rows = [line.split() for line in out.splitlines()]
     assert ["train", "1", "2", "2-2", "0", "2-3", "(2.5)", "100.00%"] in rows
     assert ["dev", "1", "1", "1-1", "0", "3-3", "(3.0)", "66.67%"] in rows  # a, runs; not cat
     # a, dog, runs and the two special words
-    for part in ("K = 5", "1 read, 2 missing or unreadable", "b.jpg does not exist", "the image", "c.jpg"):
+    for part in (
+        "K = 5",
+        "1 read, 2 missing or unreadable; 1 more without captions",
+        "b.jpg does not exist",
+        "the image",
+        "c.jpg",
+    ):
         assert part in out
     write(tmp_path / "captions.csv", "image,caption,split\na.jpg,A dog,valid\n")
     assert not check(str(tmp_path))

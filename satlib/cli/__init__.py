@@ -314,16 +314,14 @@ def table(options: argparse.Namespace) -> None:
 )
 def caption(options: argparse.Namespace) -> int:
     """Caption photographs, and draw where each word looked."""
-    from PIL import Image
-
     from satlib.data import features, images
     from satlib.evaluation import animation, plots
     from satlib.model import shipped
 
     model = options.model or Path(shipped.PHOTOGRAPHS)
-    endings, photos = Image.registered_extensions(), []
+    photos: list[Path] = []
     for path in options.photos:
-        inside = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in endings]
+        inside = [file for file in images.files_in(path) if options.out not in file.parents]  # nor its own pictures
         photos += inside or [path / "*.jpg" if path.is_dir() else path]
     if options.table:
         options.table.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from tabulate import tabulate
 from satlib.data.caption_set import SPLITS, CaptionSet, Example
 from satlib.data.datasets import load
 from satlib.data.features import read_ahead
+from satlib.data.images import files_in
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.files.progress import progress_bar
@@ -22,7 +23,7 @@ MOST = DataConfig().max_length  # longer captions are not trained on
 
 
 def check(name: str, root: Path | None = None) -> bool:
-    """Print what a caption set has; is every image readable, in one split, and are some in train and dev?"""
+    """Print what a caption set has; is each image readable, in one split, and are some in train and dev?"""
     data = load(name, root, require_images=False)
     looks = _looks(data)
     read = sum(bool(pixels) for _, pixels in looks)
@@ -37,7 +38,9 @@ def check(name: str, root: Path | None = None) -> bool:
     print(f"{data.name}: {data.home or 'images without files of their own'}\n")
     print(tabulate(rows, headers="keys"))
     print(f"\nvocabulary of the training captions: K = {len(vocabulary):,}")
-    print(f"images: {read:,} read, {len(data) - read:,} missing or unreadable")
+    paths = {example.path for example in data.examples}
+    more = {file for folder in {path.parent for path in paths if path} for file in files_in(folder)} - paths
+    print(f"images: {read:,} read, {len(data) - read:,} missing or unreadable; {len(more):,} more without captions")
     for problem in problems:
         print(f"  {problem}")
     lacking = [split for split in ("train", "dev") if not splits[split]]
@@ -52,8 +55,8 @@ def readable(data: CaptionSet) -> CaptionSet:
     kept = tuple(example for example, (_, pixels) in zip(data.examples, looks, strict=True) if pixels)
     for problem, pixels in looks:
         if not pixels:
-            print(f"satlib: left out: {problem}", file=sys.stderr)
-    print(f"{data.name}: {len(data) - len(kept):,} of {len(data):,} images left out, missing or unreadable")
+            print(f"left out: {problem}", file=sys.stderr)
+    print(f"{data.name}: {len(data) - len(kept):,} of {len(data):,} images left out")
     return replace(data, examples=kept)
 
 
@@ -66,7 +69,7 @@ def _looks(data: CaptionSet) -> list[tuple[str, str]]:
         except SatlibError as error:
             return str(error), ""
         brightest = int(np.asarray(photo).max())
-        dark = f"{example.image_id} is nearly black: its values end at {brightest} of 255; stretch them"
+        dark = f"{example.image_id} is nearly black: its values end at {brightest} of 255"
         return dark * (brightest < 32), sha256(photo.tobytes()).hexdigest()
 
     looks = read_ahead(look, data.examples, min(8, os.cpu_count() or 1))

@@ -8,7 +8,7 @@ from satlib.data.caption_set import CaptionSet, Example, joined  # noqa: F401 - 
 from satlib.errors import SatlibError
 
 NAMES = ("flickr8k", "flickr30k", "coco", "scenes")
-YOUR_FOLDER = "FOLDER"  # stands in the recipe own-folder for what only its user knows
+YOUR_FOLDER = "FOLDER"  # in the recipe own-folder, for what its user knows
 
 
 def data_root(option: str | None = None) -> Path:

@@ -18,8 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import Image
-
+from satlib.data import images
 from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, Example, assemble, clean, split_name
 from satlib.errors import SatlibError
 from satlib.files.reading import read_lines, read_text
@@ -46,12 +45,7 @@ def load(table: Path, require_images: bool = True) -> CaptionSet:
 
 def beside(folder: Path) -> CaptionSet | None:
     """The caption set of photographs with a .txt beside each, a caption on each line; None if there is no such file."""
-    endings = Image.registered_extensions()
-    paths = {
-        path.relative_to(folder).as_posix(): path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in endings
-    }
+    paths = {path.relative_to(folder).as_posix(): path for path in images.files_in(folder)}
     texts = {image: path.with_suffix(".txt") for image, path in paths.items() if path.with_suffix(".txt").is_file()}
     rows = [
         Row(str(texts.get(image)), image, [line for _, line in read_lines(texts[image])] if image in texts else [])

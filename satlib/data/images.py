@@ -24,6 +24,11 @@ WHOLE: Box = (0.0, 0.0, 1.0, 1.0)  # all of a photograph, as fractions of its si
 Given = Path | str | Image.Image
 
 
+def files_in(folder: Path) -> list[Path]:
+    """The image files below a folder, by their endings, in order."""
+    return [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in Image.registered_extensions()]
+
+
 def photo_of(given: Given) -> Image.Image:
     """A photograph as `to_rgb` gives it, from a path or a Pillow image."""
     if isinstance(given, Path | str):
@@ -71,13 +76,13 @@ def square(photo: Image.Image, view: str = "whole") -> Image.Image:
     """The square of 224 x 224 pixels that the encoder sees; a photograph of exactly that size is returned unchanged.
 
     The view "whole" squeezes the whole photograph into the square with a Hamming filter; "crop" scales the shorter side to 256
-    pixels with a bilinear filter and crops the centre, as in the paper. Both filters are antialiased.
+    pixels with a bilinear filter and crops the centre, as in the paper.
     """
     if photo.size == (SIZE, SIZE):
         return photo
     if view == "whole":
         return photo.resize((SIZE, SIZE), Image.Resampling.HAMMING)
-    from torchvision import transforms  # only here: it takes a second to import
+    from torchvision import transforms  # slow to import
 
     return transforms.CenterCrop(SIZE)(transforms.Resize(_SHORTEST)(photo))
 

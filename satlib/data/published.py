@@ -1,9 +1,7 @@
 """Data sets as they are published: Flickr8k by its authors (Hodosh et al., 2013), and the files of Karpathy and Fei-Fei (2015).
 
-Karpathy's dataset_flickr30k.json, dataset_coco.json and dataset_flickr8k.json hold captions and splits. Most published results use
-these splits: 1,014 images of Flickr30k in dev and 1,000 in test, 5,000 and 5,000 of COCO, whose official test captions are
-secret. `restval`, the rest of COCO's val2014, belongs to training. COCO's release of 2017 has the same photographs, divided
-differently and named by their numbers alone. Either will do.
+Karpathy's dataset_flickr30k.json, dataset_coco.json and dataset_flickr8k.json hold captions and the splits of most published
+results. COCO's release of 2017 has the same photographs, divided differently and named by their numbers alone. Either will do.
 """
 
 from collections import defaultdict
@@ -21,7 +19,7 @@ MAX_REFERENCES = 5  # of an image, as is common practice; some of COCO's have se
 def load_flickr8k(folder: Path, require_images: bool = True) -> CaptionSet:
     """Flickr8k in its official layout and splits: 6,000 / 1,000 / 1,000 images with 5 captions each.
 
-    Captions of 91 photographs in no split, and of a file that does not exist, are ignored, which is common practice.
+    Captions of 91 photographs in no split, and of one without a file, are ignored, as is common.
     """
     photos, texts = folder / "Flicker8k_Dataset", folder / "Flickr8k_text"
     token, lists = texts / "Flickr8k.token.txt", {split: texts / f"Flickr_8k.{split}Images.txt" for split in SPLITS}

@@ -3,6 +3,7 @@
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 import regex
 
@@ -102,12 +103,7 @@ class Vocabulary:
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The words before the first end mark."""
-        words = []
-        for i in ids:
-            if i == END:
-                break
-            words.append(self.words[i])
-        return words
+        return [self.words[i] for i in takewhile(END.__ne__, ids)]
 
     def to_json(self) -> list[str]:
         """The words without the special words."""
