@@ -23,7 +23,7 @@
 # - say how it learns where to look when nobody shows it a place;
 # - read attention maps, and test what they seem to say.
 #
-# **Time**: 40 minutes to read, 49 more to write, 100 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 02 for
+# **Time**: 40 minutes to read, 49 more to write, 45 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 02 for
 # what annotation vectors are; nothing to download.
 
 # %%
@@ -142,8 +142,8 @@ def energies(a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tenso
     """
     # BEGIN SOLUTION
     from_places = a @ W_a.T  # (B, L, k)
-    from_state = (h @ W_h.T)[:, None]  # (B, 1, k): the same for all places of an image
-    return torch.tanh(from_places + from_state + b) @ v
+    from_state = (h @ W_h.T + b)[:, None]  # (B, 1, k): the same for all places of an image
+    return torch.tanh(from_places + from_state) @ v
     # END SOLUTION
 
 
@@ -154,8 +154,8 @@ def energies(a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tenso
 # %% [markdown] tags=["pseudocode"]
 # ```
 # from_places = W_a applied to each place        (B, L, k)
-# from_state  = W_h applied to each state        (B, 1, k)
-# e = tanh(from_places + from_state + b) . v     (B, L)
+# from_state  = W_h applied to each state, and b (B, 1, k)
+# e = tanh(from_places + from_state) . v         (B, L)
 # ```
 
 # %% [markdown]
@@ -261,8 +261,8 @@ for d in (4, 64, 512):
 # %% [markdown]
 # At $d = 512$ one place out of 196 gets nine tenths of the weight by pure chance. Such a softmax is *saturated*:
 # places without weight get no gradient, so what chance has chosen is hard to undo. Divided by $\sqrt d$,
-# the energies spread by 1 whatever $d$ is. That is the root in the Transformer's $QK^\top / \sqrt d$. (Our perceptron has its root in
-# PyTorch's initial $v$, drawn between $\pm 1 / \sqrt k$.)
+# the energies spread by 1 whatever $d$ is. That is the root in the Transformer's $QK^\top / \sqrt d$. (Our perceptron is scaled, too:
+# PyTorch draws its first $v$ between $\pm 1 / \sqrt k$.)
 
 # %% [markdown]
 # ## Weights become one vector: the context
@@ -281,7 +281,7 @@ def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     """From energies e (B, L) and vectors a (B, L, D) to the context z (B, D) and the weights alpha (B, L)."""
     # BEGIN SOLUTION
     alpha = weights(e)
-    z = (alpha[:, :, None] * a).sum(1)
+    z = torch.einsum("bl,bld->bd", alpha, a)  # for each image and dimension a sum over the places l
     return z, alpha
     # END SOLUTION
 
@@ -355,7 +355,7 @@ print(
 )
 
 # %% [markdown]
-# A weighted mean cannot leave the grey hull of what it averages. As the map sharpens it slides from the plain mean to a
+# A weighted mean cannot leave the *hull* of what it averages: the grey area that the outermost vectors span. As the map sharpens it slides from the plain mean to a
 # single vector, smoothly, and that is why it can be learned. On the right, place 3 pulls hardest; places 2 and 5,
 # though farther away, hardly pull with their few percent of the weight.
 #
@@ -468,7 +468,7 @@ assert_close(cell(torch.cat([Ey, z], 1), (h, c)), (h_1, c_1))
 class SoftAttentionDecoder(nn.Module):
     """Annotation vectors (B, L, D) and true captions (B, C) to logits (B, C, K) and maps (B, C, L)."""
 
-    def __init__(self, D, K, m=64, n=128, width=64):
+    def __init__(self, D, K, m=64, n=128, width=32):
         super().__init__()
         self.init_h, self.init_c = mlp(D, n), mlp(D, n)  # section 3.1.2
         self.W_a, self.W_h = nn.Linear(D, width), nn.Linear(n, width, bias=False)  # equation 4
@@ -581,6 +581,7 @@ seen_ids = torch.tensor([vocabulary.encode(seen.references[0])])
 torch.manual_seed(0)
 decoder = SoftAttentionDecoder(D=128, K=len(vocabulary))
 optimiser = torch.optim.Adam(decoder.parameters())
+# The learning rate climbs to 5e-3 in the first 15 percent of the steps, then falls to 0.
 schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 5e-3, total_steps=EPOCHS * len(batches), pct_start=0.15)
 losses, births = [], {}
 for epoch in range(EPOCHS):
@@ -618,7 +619,7 @@ show_photographs(figure)
 # At first every map is even, at $\ln 196 = 5.3$ nats. By step 50 much the same light serves all
 # words but the first: objects are worth looking at, but which one when? By step 100 the
 # light walks from the square to the triangle as the words do. Nothing in the loss asks for sharp maps, yet they sharpen to
-# 2.5 nats.
+# 2.6 nats.
 #
 # To write a caption, the decoder reads its own last word and takes the likeliest next one (*greedy*).
 # An object counts as named if a phrase has both its colour and its shape. To measure luck, we compare each caption
@@ -662,8 +663,8 @@ print(f"by luck, in captions of the next scene: {luck}")
 print(f"captions right in size, colour, pattern, shape and relation: {sum(whole)} of 100")
 
 # %% [markdown] tags=["answer"]
-# About 197 of 200 (machines round differently); luck would give 19. Three captions in five are right in
-# everything.
+# About 195 of 200 (machines round differently); luck would give 19. Some 60 captions are right in
+# everything (51 to 64 over three seeds).
 
 # %% [markdown]
 # Here are the first caption that is right in every word, and the worst of all. The picture keeps its colours where the
@@ -709,7 +710,7 @@ down, across = np.mean(beside, 0)
 print(f"from the middle of the object to the peak: {round(down)} pixels down, {round(across)} to the right")
 
 # %% [markdown]
-# 98 percent on the object, against 50 for a map that ignores the word.
+# 98 percent on the object, against 51 for a map that ignores the word.
 #
 # But on average the peak is 9 pixels *below* the middle of the object, more than half a cell. A convolution sees further than its
 # own cell, so the encoder may put the news of an object a little to the side: a map tells
@@ -734,8 +735,8 @@ axis.tick_params("x", rotation=70)
 plt.show()
 
 # %% [markdown]
-# It is wide open for colours and shapes and lowest where grammar decides, below 0.3 for "is", "its"
-# and "to". For "of" and "the" it stays 0.25 to 0.6 open (three seeds).
+# It is wide open for colours and shapes and lowest where grammar decides, at 0.16 to 0.22 for "is" and "of" (three seeds). But it does
+# not close, and for "the" it stays 0.25 to 0.44 open.
 
 # %% [markdown]
 # ## Sharpen it, blur it: what does it cost?
@@ -773,7 +774,7 @@ print(f"one place costs {one_place:.2f} nats per word")
 reveal("nats per word that the mean of all places costs", all_places)
 
 # %% [markdown] tags=["answer"]
-# Looking at one place costs 0.10 nats per word, looking at everything 0.80. Training has found the bottom of the valley all by itself.
+# Looking at one place costs 0.18 nats per word, looking at everything 0.84 (over three seeds 0.10 to 0.20, and 0.82 to 0.87). Training has found the bottom of the valley all by itself.
 
 # %% [markdown]
 # Part of this is surprise. But a decoder that is trained with even maps still loses about 0.55
@@ -806,7 +807,7 @@ lag, _ = moved(a_tests[:1], ["a big red star above a blue square"], ["a small re
 print("each map moves by", " ".join(f"{each:.4f}" for each in lag[0]))
 
 # %% [markdown]
-# The first map that can move is the fourth, and it does, by very little. Which words do move the light? Perhaps those that
+# The first map that can move is the fourth, and it does, if only by 0.10. Which words do move the light? Perhaps those that
 # decide something. "Above a star there is ..." begins with the lower object, "below a star ..." with the upper
 # one. If both objects are big, a colour after "a big ..." decides which is meant; if only one is, the other's colour is
 # wrong: our control. **How far, between 0 and 1, does a colour that decides move the light?**
@@ -844,7 +845,7 @@ by_relation, by_colour, _ = means
 reveal("how far a colour that decides moves the light", by_colour)
 
 # %% [markdown] tags=["answer"]
-# "Above" and "below" move the light from one object to the other, 0.89. A colour moves it by 0.04 where it decides and by
+# "Above" and "below" move the light from one object to the other, 0.86. A colour moves it by 0.04 where it decides and by
 # 0.05 where it is wrong. This surprised us.
 
 # %% [markdown]
@@ -875,9 +876,7 @@ print(f'{sum(in_order)} of {len(in_order)} captions with "a" in front name the u
 # %% [markdown]
 # After "a" the light is on the upper object already, and the captions say why: all 1,333 of those that begin with "a" name
 # the upper or the left object first. By the time a colour comes along, the choice has been made: the word describes what the decoder is
-# looking at. Would a colour lead if it had to? A decoder trained for as long on captions that name either object first names only
-# 132 objects right, and its light moves by 0.09 for a colour that decides and by 0.10 for a wrong one; after
-# fourteen epochs, by 0.19 and 0.15 (one seed). Not every word that decides leads the light.
+# looking at. Not every word that decides leads the light.
 
 # %% [markdown]
 # ## On trial: the hull
@@ -966,7 +965,7 @@ print("three scenes in 128 dimensions:", *of_scenes)
 # <details><summary>What you should see</summary>
 #
 # The swap does no harm: `LSTMCell` disagrees, but a gate learns its role, whatever its name. Raw energies, whose context may leave the hull,
-# still name about a third of the objects, even weights less than a fifth; and with the gate closed, all scenes get the same caption.
+# still named 137 of the 200 objects when we tried, even weights less than a fifth; and with the gate closed, all scenes get the same caption.
 #
 # </details>
 #
@@ -1026,9 +1025,9 @@ assert share[[1, 4]].max() < 0.05
 assert (corners - here).norm(dim=1)[[1, 4]].min() > (corners - here).norm(dim=1)[2]
 assert losses[0] > 4.1
 assert losses[50] < 2
-assert abs(entropy(births[300]).mean() - 2.5) < 0.2
+assert abs(entropy(births[300]).mean() - 2.6) < 0.2
 assert entropy(births[300]).mean() < entropy(births[100]).mean() < entropy(births[50]).mean()
-assert right >= 192
+assert right >= 191
 assert abs(luck - 19) <= 6
 assert 55 <= sum(whole) <= 67, "three of five"
 assert "circle" in captions[worst]
@@ -1037,21 +1036,20 @@ assert sorted(shapes) == ["square", "triangle"]
 row, column = divmod(int(maps[worst, captions[worst].index("circle")].argmax()), 14)
 assert drawn[worst].masks[shapes.index("square"), 16 * row : 16 * row + 16, 16 * column : 16 * column + 16].any()
 assert abs(found["peak"] - 98) < 2
-assert abs(found["peak mean map"] - 50) < 4
+assert abs(found["peak mean map"] - 51) < 4
 assert 5 < down < 13
-assert max(gate["is"], gate["its"], gate["to"]) < 0.3
+assert 0.13 < min(gate["is"], gate["of"]) <= max(gate["is"], gate["of"]) < 0.25 < gate["the"] < 0.45
 assert (
     min(gate[word] for word in ("red", "blue", "green", "star", "square", "circle", "triangle", "striped", "dotted"))
-    >= 0.955
+    >= 0.92
 )
-assert 0.25 < gate["the"] < gate["of"] < 0.5
 assert min(costs) == as_trained
-assert abs(one_place - 0.10) < 0.04
-assert abs(all_places - 0.80) < 0.1
+assert abs(one_place - 0.18) < 0.05
+assert abs(all_places - 0.84) < 0.1
 assert (lag[0, :3] == 0).all()
-assert lag[0, 3] > 0
+assert abs(lag[0, 3] - 0.10) < 0.05
 assert by_relation > 0.8
-assert max(means[1:]) < 0.1
+assert max(means[1:]) < 0.1 > abs(by_relation - 0.86)
 assert upper["a"] > 90 < upper["below"]
 assert upper["above"] < 10
 assert all(in_order)

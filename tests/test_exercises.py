@@ -98,7 +98,7 @@ class TestWhatIsSaid:
     def test_what_cannot_be_looked_into_is_compared_with_the_reference(self):
         for id, answer, beginning in (
             ("5.1", lambda *_: np.zeros(2), "expected a number, got a numpy array of shape (2,); given C = 14, L = 49"),
-            ("4.3", lambda e, a: a[:, 0], "expected a tuple of 2, got a tensor of shape (2, 4)"),
+            ("4.3", lambda e, a: a[:, 0], "expected a tuple of 2, got a tensor of shape (4, 4)"),
             ("6.3", lambda log_p, reward, b: log_p * reward, "wrong shape: expected (), got (4,)"),
             (
                 "10.3",

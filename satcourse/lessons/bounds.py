@@ -2,8 +2,6 @@
 
 A caption's P paths s are drawn from the attention, q(s) = p(s|a), and weighed by w(s) = p(y|s,a). The K-sample bound is
 L_K = E[log 1/K sum_k w(s_k)] <= log p(y|a), over K independent paths (IWAE: Burda et al., 2016, arXiv:1509.00519); L_1 is L_s.
-
-An estimator is a list of all that it can give, with the probability of each (`Estimates`): its mean and variance are sums.
 """
 
 import itertools

@@ -1,7 +1,6 @@
 """The bound on a case small enough to sum over every path (section 4.1), and a Gumbel-softmax, which no recipe trains with.
 
-With L places and C words there are L^C paths s; for a tiny decoder all of them are run, which gives log p(y|a), the bound L_s
-and its gradient exactly.
+A tiny decoder is run along all L^C paths s, which gives log p(y|a), the bound L_s and its gradient exactly.
 """
 
 import itertools
