@@ -468,7 +468,7 @@ by_coco = metrics.bleu(originals, others)["BLEU-4 (no brevity penalty)"]
 print(f"BLEU-4 of 120 true captions: yours {100 * by_hand:.4f}, by the COCO tools {by_coco:.4f}")
 
 # %% [markdown]
-# 53.7, for captions that are all true. Keep that number in mind.
+# 53.7, for captions that are all true.
 
 # %% [markdown]
 # ## BLEU without brevity penalty
@@ -511,8 +511,8 @@ print(f"with it {penalised[0]:.0f}; right captions: {right(cut[4]):.0f} %")
 #
 # Add the beam, the tokenizer, the number of references. And chance: would the difference survive other photographs? The *paired bootstrap*
 # draws as many with replacement, and scores both models on them, 2,000 times over. If the middle 95 % of the differences contain 0,
-# this test split cannot tell the two apart. Here are two models on Flickr8k with the same encoder, EfficientNet-Lite0, one with soft
-# attention and one without; and the newer encoder against the older.
+# this test split cannot tell the two apart. Here, on Flickr8k, are soft attention against none with the same encoder,
+# EfficientNet-Lite0, and this encoder against the older VGG-19.
 
 
 # %% tags=["docs:photographs"]
@@ -722,8 +722,8 @@ reveal("of people's objects, percent", judging["inventions"]["people"][0])
 # 7.5 percent.
 
 # %% [markdown]
-# What a model has above that is its own: soft attention with EfficientNet-Lite0 has 15.7. With or without attention the intervals
-# overlap; with the older encoder both invent more.
+# Soft attention with EfficientNet-Lite0 has 15.7, twice as many. With or without attention the intervals overlap; with the older encoder
+# both invent more.
 
 # %% [markdown]
 # ## A model as the judge
@@ -771,9 +771,8 @@ print("scenes-hard itself writes:", *itself, sep="\n  ")
 # %% [markdown]
 # Its own false caption, in 15 of 15 pairs: it wrote them *because* it found them likely. In large models this is called
 # *self-enhancement bias* (Zheng et al.). But the other model falls for 67 percent, too, though it gets all three scenes right. A grade is
-# the probability of the *wording*: a true reference in rare words can lose to a false caption in common ones. (In 600 other scenes
-# `scenes-soft` prefers its own caption in 98 percent of such pairs where it is false, and in 97 where it is true; `scenes-hard` in 80 and
-# 95. To their author it makes no difference.)
+# the probability of the *wording*: a true reference in rare words can lose to a false caption in common ones. (In 600 other scenes the
+# author prefers its caption to 98 percent of the references where it is false, and to 97 where it is true; the other model, to 80 and 95.)
 
 # %% [markdown]
 # ## References, scored like captions

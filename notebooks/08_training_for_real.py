@@ -785,8 +785,8 @@ print(f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_s
 #
 # <!-- index: section 5.3 | Table 1 with satlib's own rows | satlib.evaluation.table.rows | tests/test_table.py -->
 #
-# `satlib table` prints your runs below [the published rows](../docs/results.md). Soft attention's gain over one mean vector, with 95 %
-# intervals from a bootstrap over the test images:
+# Soft attention's gain over one mean vector, with 95 % intervals from a bootstrap over the test images
+# ([all rows](../docs/results.md)):
 
 # %%
 ours = {line.name: line for line in table.rows(shipped.evaluations()) if line.data == "Flickr8k" and line.ours}
