@@ -22,7 +22,7 @@
 # - write a training step with warm-up, accumulation, clipping and mixed precision, and stop it at the right epoch;
 # - resume a run bit for bit, divide a step among processes, and judge a timing.
 #
-# **Time**: 36 minutes to read, 65 more to write, 130 seconds to run on two CPU cores. **Memory**: 1.7 GB. **Needs**: notebooks
+# **Time**: 36 minutes to read, 65 more to write, 70 seconds to run on two CPU cores. **Memory**: 1.7 GB. **Needs**: notebooks
 # 03 and 04; nothing to download.
 
 # %%
@@ -58,7 +58,7 @@ from satlib import recipe
 from satlib.data import datasets, features, folder, scenes
 from satlib.data.batches import ImageBatches, pairs
 from satlib.data.text import PAD, Vocabulary
-from satlib.evaluation import evaluate, plots, statistics, table
+from satlib.evaluation import evaluate, maps, plots, statistics, table
 from satlib.files.weights import read_safetensors
 from satlib.model import device, encoders, shipped
 from satlib.model.captioner import Captioner
@@ -78,21 +78,22 @@ print(f"computing on: {torch.cuda.get_device_name() if place.type == 'cuda' else
 # ## Before the first step
 #
 # A training loop with a bug seldom crashes. It trains, a little worse than it could. So test it while a test takes seconds, on 500 drawn
-# scenes with five captions each. As in the paper the encoder is frozen and computes its annotation vectors once; unlike the paper's, it
+# scenes with five captions each. As in the paper the encoder is frozen, and computes its annotation vectors once; unlike the paper's, it
 # learned from captions of scenes.
 
 # %%
 gpu = place.type == "cuda"
-drawn = scenes.load(train=4000 if gpu else 500, dev=50, test=100)
+SCALE = 1.4  # brings the numbers in the vectors to a size of about 1
+drawn = scenes.load(train=4000 if gpu else 500, dev=0, test=100)
 mine = recipe.load("scenes-soft", [
-    "encoder.name=model:scenes-soft", "encoder.train=false", "encoder.pretrained=true", "encoder.scale=1.4",
+    "encoder.name=model:scenes-soft", "encoder.train=false", "encoder.pretrained=true", f"encoder.scale={SCALE}",
     "decoder.attention_hidden=64",
 ])  # fmt: skip
 encoder = encoders.create(mine.encoder.name).to(place)
 vectors = extract(drawn, encoder, features.folder(work, drawn, encoder.name), place, progress=False)
 training = drawn.split("train")
 vocabulary = Vocabulary.from_captions(line for each in training for line in each.references)
-every = pairs(training, vocabulary, 40)
+every = pairs(training, vocabulary, 40)  # an image id and a caption's word ids each; of at most 40 words
 occur = Counter(word for pair in every for word in pair.caption)
 print(f"{len(every):,} captions, {occur.total():,} words with the end marks, of K = {len(vocabulary)} kinds")
 
@@ -143,7 +144,7 @@ def overfit(decoder, optimiser, a: Tensor, captions: Tensor, steps: int) -> list
 # %%
 uniform, by_frequency = known_losses(torch.tensor([float(occur[k]) for k in range(len(vocabulary))]))
 few = [every[i] for i in range(0, 80, 5)]  # one caption for each of 16 scenes
-a_few = 1.4 * vectors.read([pair.image_id for pair in few]).float()
+a_few = SCALE * vectors.read([pair.image_id for pair in few]).float()
 few = nn.utils.rnn.pad_sequence([torch.tensor(pair.caption) for pair in few], batch_first=True, padding_value=PAD)
 by_heart = {}
 for name, shift in (("its own pictures", 0), ("other scenes' pictures", 1)):
@@ -165,17 +166,17 @@ print(f"known: {uniform:.2f} and {by_frequency:.2f}; before the first step: {by_
 
 # %% [markdown]
 # It begins at $\ln K$ and ends near 0: gradients reach what they must. But look at the dashed line. With *another scene's* picture
-# beside each caption the batch is learnt just as well. A model can learn; whether the data are right the test cannot tell.
+# beside each caption the batch is learnt just as well. The test shows that a model can learn. Whether the data are right, it cannot tell.
 
 # %% [markdown]
 # ## The parts of a step
 #
 # ### A rate that rises and falls
 #
-# At the start the optimiser knows no sizes of gradients yet, so the learning rate rises over some *warm-up* steps; at the end small steps
+# At the start the optimiser does not know yet how large gradients are, so the learning rate rises over some *warm-up* steps; at the end small steps
 # settle what large ones leave in motion. The highest rate is multiplied by two factors. One rises in a line over the first `warmup`
-# steps, from 1 / `warmup` at step 0 to 1, and stays there. The other is half a period of a cosine, from 1 at step 0 to 0 at step number
-# `steps`, which is never made.
+# steps, from 1 / `warmup` at step 0 to 1, and stays there. The other is half a period of a cosine, from 1 at step 0 to 0 at `steps`, one
+# step after the last.
 
 
 # %% tags=["task:8.3"]
@@ -212,11 +213,11 @@ def shares(parts: list[Tensor]) -> list[float]:
 # A mean times its number of words is a sum, and sums can be added.
 
 # %%
-exact = Decoder(
+exact = Decoder(  # float64, so that rounding hides nothing
     DecoderConfig(embedding=32, hidden=64, attention_hidden=32, dropout=0.0), a_few.shape[2], len(vocabulary)
 ).double()
 chosen = sorted(every[:64], key=lambda pair: len(pair.caption))
-a_64 = 1.4 * vectors.read([pair.image_id for pair in chosen]).double()
+a_64 = SCALE * vectors.read([pair.image_id for pair in chosen]).double()
 rows = nn.utils.rnn.pad_sequence([torch.tensor(pair.caption) for pair in chosen], batch_first=True, padding_value=PAD)
 sizes = [24, 24, 16]
 
@@ -242,8 +243,10 @@ for name, value in off.items():
 
 # %% [markdown]
 # With your shares the gradient is that of one pass, up to rounding. Weighted by captions, or a third each, it is about 3 percent off.
-# Not multiplied, it is three times as long, and Adam, which divides by the size of gradients, would hardly complain: so such bugs last.
-# (If a part has no words, leave it out: its mean is 0/0, and 0 times NaN is NaN.)
+# (These captions are sorted by length, as in many trainers. In random order weighting by captions is at most 1 percent off, a third each
+# 3 to 10; three seeds.) Not multiplied, the gradient is three times as long, and Adam, which
+# divides by the size of gradients, would hardly complain: so such bugs last. (If a part has no words, leave it out: its mean is 0/0, and
+# 0 times NaN is NaN.)
 #
 # ### Clipping
 #
@@ -258,12 +261,12 @@ for name, value in off.items():
 #
 # float16 spends its 16 bits on precision: 11 significant bits, and a range from $6 \times 10^{-5}$ to 65,504. bf16 is a float32 with the
 # lower half cut off: 8 significant bits, and a range from $10^{-38}$ to $3 \times 10^{38}$. An A100 or an H100 has hardware for it, a T4
-# only for float16. Gradients are small. Here are those, without exact zeros, of the decoder of the dashed line, now with the captions'
-# own pictures.
+# only for float16. And gradients become small. Here are those, without exact zeros, of the decoder of the dashed line, which has learnt
+# its batch by heart.
 
 # %% jupyter={"source_hidden": true}
 decoder.zero_grad()
-word_losses(decoder(a_few, few).logits, few).sum().div((few != PAD).sum()).backward()
+word_losses(decoder(a_few.roll(1, 0), few).logits, few).sum().div((few != PAD).sum()).backward()
 g = torch.cat([parameter.grad.flatten() for parameter in decoder.parameters()])
 g = g[g != 0]
 lost = {
@@ -273,21 +276,21 @@ lost = {
 }
 figure, axis = plt.subplots(figsize=(7.2, 2.5), layout="constrained")
 axis.hist(g.abs().log10().numpy(), 80)
+axis.set_ylim(0, 1.4 * axis.get_ylim()[1])  # room for the two labels
 for mark, text in ((2**-25, "float16\nrounds to 0"), (2**-14, "float16\nloses bits")):
     axis.axvline(math.log10(mark), color="C1", linestyle="--")
     axis.annotate(
         text, (math.log10(mark), axis.get_ylim()[1]), (-5, -2), textcoords="offset points", ha="right", va="top"
     )
-axis.set(xlabel="size of a gradient, power of ten", ylabel="number of weights", xlim=(-10.5, 0.5))
+axis.set(xlabel="size of a gradient, power of ten", ylabel="number of weights", xlim=(-12, -3))
 plt.show()
 for name, share in lost.items():
     print(f"{name:24} rounds {100 * share:5.2f} % of the gradients to zero")
 
 # %% [markdown]
-# float16 rounds between 2 and 3 percent of them to zero (with the pictures that it learned by heart 8 to 21, three seeds). Multiply the
-# loss by a power of two, and fewer are lost; divide the gradients by it before the step. `torch.amp.GradScaler` does that, and lowers
-# the factor when a gradient overflows. bf16 loses none and needs no scaling. But it has only 8 significant bits. **Count to a thousand in
-# steps of one, in bf16. Where do you end?**
+# float16 rounds 8 to 21 percent of them to zero (three seeds). Multiply the loss by a power of two, and fewer are lost; divide the
+# gradients by it before the step. `torch.amp.GradScaler` does that, and lowers the factor when a gradient overflows. bf16 loses none and
+# needs no scaling. But it has only 8 significant bits. **Count to a thousand in steps of one, in bf16. Where do you end?**
 
 # %%
 my_guess_count = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -345,7 +348,8 @@ def step(decoder, optimiser, scaler, parts: list, half: torch.dtype, most: float
 # %% [markdown]
 # ## A run of your own
 #
-# A training calls this step again and again. Two parts of eight scenes make a batch; the optimiser is **Muon**, of which more below.
+# A training calls this step again and again. A batch has two parts, of eight scenes with two captions each: another scene teaches more
+# than a third caption. The optimiser is **Muon**, of which more below.
 
 # %%
 torch.manual_seed(0)
@@ -354,7 +358,8 @@ optimiser = create_optimiser(captioner)
 half = torch.bfloat16 if gpu and torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
 scaler = torch.amp.GradScaler(place.type, enabled=gpu and half == torch.float16)
 half = half if gpu else torch.float32  # on a CPU without the hardware 16 bits are slower
-batches = ImageBatches([each.image_id for each in training], 8, 0, every)
+two = [pair for number, pair in enumerate(every) if number % 5 < 2]
+batches = ImageBatches([each.image_id for each in training], 8, 0, two)
 EPOCHS, WARMUP, HIGHEST = 3, 10, 4e-3
 per_epoch = len(batches) // 2
 losses, begin = [], time.monotonic()
@@ -363,18 +368,20 @@ for epoch in range(EPOCHS):
     for both in zip(order, order, strict=False):
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(len(losses), EPOCHS * per_epoch, WARMUP, HIGHEST)
-        parts = [
-            (each.by_caption(captioner.annotations(vectors.read(each.image_ids).to(place))), each.captions.to(place))
-            for each in both
-        ]
+        parts = []
+        for part in both:
+            a = captioner.annotations(vectors.read(part.image_ids).to(place))  # a row for each scene, scaled
+            parts.append((part.by_caption(a), part.captions.to(place)))  # a row for each caption
         losses.append(step(captioner.decoder, optimiser, scaler, parts, half, 5.0))
     print(
         f"epoch {epoch + 1}: {sum(losses[-per_epoch:]) / per_epoch:.3f} nats per word, {time.monotonic() - begin:.0f} s"
     )
-scores = evaluate.evaluate(captioner.eval(), drawn, vectors, progress=False)
-mine_scored = scores["metrics"]
-print(f"of 100 test scenes: everything right in {mine_scored['exact match']:.0f}", end="; ")
-print(f"of the words for an object, {mine_scored['peak']:.0f} % have the peak of their map on it")
+written = evaluate.generate(captioner, vectors, drawn.split("test"), progress=False)
+right = {name: scenes.exact_match(caption.words, scenes.scene(name)) for name, caption in written.items()}
+peaks = [word.values["peak"] for word in maps.measure_all(drawn.split("test"), written)]
+on_it = 100 * sum(peaks) / len(peaks)
+print(f"of 100 test scenes: everything right in {sum(right.values())}", end="; ")
+print(f"of the words for an object, {on_it:.0f} % have the peak of their map on it")
 
 # %% jupyter={"source_hidden": true}
 figure, (axis, other) = plt.subplots(2, 1, figsize=(6.5, 3.4), height_ratios=(2.4, 1), sharex=True)
@@ -386,13 +393,13 @@ axis.set(ylabel="nats per word", ylim=(0, 5))
 other.plot([learning_rate(k, len(losses), WARMUP, HIGHEST) for k in range(len(losses))], "C2")
 other.set(xlabel="step", ylabel="rate", ylim=(0, HIGHEST))
 plt.show()
-right = {name: scenes.exact_match(text, scenes.scene(name)) for name, text in scores["captions"].items()}
 photos = [scenes.scene(name).photo() for name in (max(right, key=right.get), min(right, key=right.get))]
 for photo, caption in zip(photos, captioner.caption(photos), strict=True):
     display(plots.attention_figure(photo, caption.words, caption.alphas))
 
 # %% [markdown]
-# Your loop has trained a model that looks. In the second picture it errs: one can look at the right thing and say the wrong one.
+# Your loop has trained a model that looks. The second caption is not right all the same: it looks at both objects and describes them, but
+# does not say how they are placed.
 #
 # ### Which optimiser?
 #
@@ -410,183 +417,11 @@ contest = json.loads((results / "optimisers.json").read_text())
 colours = {"adam": "C1", "muon": "C0"}
 figure, axis = plt.subplots(figsize=(6, 2.6))
 for run in contest:
-    label = run["optimiser"] if run["seed"] == 0 else None
+    label = run["optimiser"].capitalize() if run["seed"] == 0 else None
     axis.plot(range(1, 5), run["dev_nll"], "o-", color=colours[run["optimiser"]], label=label)
 axis.set(xlabel="epoch", ylabel="dev NLL, nats per word", xticks=range(1, 5), ylim=(0, None))
 axis.legend()
 plt.show()
-
-# %% [markdown]
-# ## A real run, from its log
-#
-# `flickr8k-lite0-tuned` trained an encoder, EfficientNet-Lite0, with the decoder, on Flickr8k's 6,000 training photographs and an NVIDIA
-# H200. Its log has the negative log-likelihood (NLL) in nats per word and the BLEU-4 on dev. Beside it is `flickr8k-paper-soft`, trained
-# the paper's way: 1,000 LSTM units, RMSProp, and a frozen VGG-19.
-
-
-# %% jupyter={"source_hidden": true}
-def log_of(folder):
-    """The epochs of a run, from its log."""
-    events = map(json.loads, (folder / loop.LOG).read_text().splitlines())
-    return [event for event in events if event["event"] == "epoch"]
-
-
-logs = {name: log_of(results / name) for name in ("flickr8k-lite0-tuned", "flickr8k-paper-soft")}
-figure, axes = plt.subplots(2, 2, figsize=(8.6, 4.2), height_ratios=(1.5, 1), sharex="col", layout="constrained")
-for (above, below), (name, epochs) in zip(axes.T, logs.items(), strict=True):
-    numbers = [each["epoch"] for each in epochs]
-    above.plot(numbers, [each["train_nll"] for each in epochs], "C0o-", label="training")
-    above.plot(numbers, [each["dev_nll"] for each in epochs], "C1D--", label="dev")
-    above.set(title=name, ylabel="NLL, nats per word", ylim=(1.8, 5.7))
-    above.legend()
-    below.plot(numbers, [each["dev_bleu4"] for each in epochs], "C2s-")
-    below.set(xlabel="epoch", ylabel="dev BLEU-4", ylim=(0, 24), xticks=numbers[1::2])
-plt.show()
-minutes = sum(each["seconds"] for each in logs["flickr8k-lite0-tuned"]) / 60
-print(f"nine epochs on the H200: {minutes:.1f} minutes")
-
-# %% [markdown]
-# <!-- index: claim: NLL and BLEU part ways | the log of a run that overfits | satlib.training.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
-#
-# In the first epoch the training NLL lies *above* dev's: it is a mean over an epoch in which the model was mostly worse, with dropout. On
-# the right, it falls to 1.94 while dev's rises from 3.13 to 3.44: the decoder is memorising. BLEU has its own ideas. A model that grows
-# too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing, as long as its likeliest word stays the
-# likeliest. And BLEU jumps by two or three points from epoch to epoch.
-#
-# > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU.
-
-
-# %%
-def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
-    """(best epoch, last epoch), counted from 1. scores: one for each epoch, as if training never stopped early."""
-    best = 1
-    for epoch in range(1, len(scores) + 1):
-        if scores[epoch - 1] > scores[best - 1]:
-            best = epoch
-        if epoch - best == patience:
-            return best, epoch
-    return best, len(scores)
-
-
-# %%
-bleu = [each["dev_bleu4"] for each in logs["flickr8k-paper-soft"]]
-for patience in (1, 3, 10):
-    best, last = best_and_last(bleu, patience)
-    print(f"patience {patience:2}: best epoch {best}, dev BLEU-4 {bleu[best - 1]:.2f}; stops after epoch {last}")
-
-# %% [markdown]
-# A patience of 3 would have kept epoch 4 instead of 8, 0.14 BLEU worse, and stopped after 7 epochs instead of 18.
-#
-# ### What made it better
-# <!-- index: section 4.3 | fine-tuning the encoder: its own learning rate, frozen batch statistics | satlib.model.encoders.freeze_statistics | tests/test_fine_tuning.py -->
-#
-# The encoder of `flickr8k-lite0-tuned` learned at a quarter of the decoder's rate, after 400 batches of warm-up, because a random
-# decoder's gradients would spoil what it knows. On [dev](../docs/results.md) that raised CIDEr from 52.9 to 56.4, and photographs of 448
-# pixels, with $14 \times 14$ places, to 60.2. (One run each.)
-
-# %% [markdown]
-# ### What to type
-# <!-- index: section 4.3 | a search for hyperparameters, judged on dev | satlib.training.tuning.tune | tests/test_tune.py -->
-# <!-- index: section 4.3 | what differs between Flickr8k, Flickr30k and COCO | satlib.recipe.load | tests/test_recipes_files.py -->
-#
-# ```
-# satlib data fetch flickr8k                  # photographs and captions, 1.1 GB
-# satlib train flickr8k-lite0-tuned           # the same command resumes after a stop
-# satlib evaluate runs/flickr8k-lite0-tuned   # captions the test split and scores the captions
-# satlib table runs/flickr8k-lite0-tuned/evaluation-test.json
-# ```
-#
-# [The rest](../docs/training.md): two GPUs, COCO, and `satlib tune`, which searches for better settings on dev.
-
-# %% [markdown]
-# ### A hundred photographs of your own
-#
-# You need not begin from nothing. [A benchmark](../benchmarks/own_photographs.py) let the captioner of Flickr8k, which knows people and
-# dogs, go on with 25 to 694 photographs of COCO, where there are also buses, kitchens and elephants. Only its decoder learnt, in small
-# steps (`own-folder-further`). As it was, its CIDEr was 65 on Flickr8k's photographs and 35 on COCO's.
-
-# %% tags=["docs:own"]
-rows = json.loads((results / "own-photographs.json").read_text())
-figure, axis = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
-for part, colour, label in (("old", "C1", "Flickr8k: what it knew"), ("own", "C0", "COCO: your photographs")):
-    mean, low, high = torch.tensor([row[f"CIDEr of {part}"] for row in rows if not row["old"]]).T
-    bars = (mean - low, high - mean)
-    axis.errorbar(range(len(mean)), mean, bars, fmt="o-", color=colour, capsize=3, label=label)
-numbers = [row["own"] for row in rows if not row["old"]]
-axis.set(
-    xlabel="photographs to learn from", ylabel="CIDEr", xticks=range(len(numbers)), xticklabels=numbers, ylim=(0, None)
-)
-axis.legend()
-plt.show()
-learnt = {row["own"]: row for row in rows if not row["old"]}
-
-# %% [markdown]
-# With 100 it is 41, after four minutes of one core, and 57 with 694, after nineteen. It forgets a little: on Flickr8k, 60 are left of 65,
-# and 57. With 100 old photographs beside 100 new ones, 68 are left, and nothing is forgotten. (The bars are 95 % intervals over the dev
-# photographs; each point is one training.)
-
-# %% [markdown]
-# ## What a step costs
-#
-# <!-- index: section 4.3 | what training costs: time of a step, memory, an epoch in seconds | satlib.training.loop.train | tests/test_training.py -->
-#
-# The paper's soft model took less than three days for COCO on an NVIDIA Titan Black. And today? Here are steps of a decoder with 512 LSTM
-# units, as in `flickr8k-soft`, and 9,000 words, on an H200. **In float32, a step with 64 captions takes 16 milliseconds. How many does
-# one with 256 take?**
-
-# %%
-my_guess_256 = ...  # (low, high), or skip
-
-# %%
-seal(my_guess_256)
-H200 = {  # words per second: median, slowest and fastest round; GB at the peak. From benchmarks/gpu/nvidia-h200
-    ("float32", 64): (45_854, 39_515, 49_194, 1.5),
-    ("float32", 256): (153_985, 124_623, 176_377, 5.6),
-    ("bf16", 64): (30_229, 23_878, 36_609, 1.4),
-    ("bf16", 256): (121_714, 92_298, 133_546, 5.3),
-    ("bf16", 512): (197_789, 193_622, 208_172, 10.6),
-    ("bf16", 1024): (444_165, 380_766, 467_062, 21.0),
-    ("bf16, another hour", 256): (62_292, 53_274, 71_311, 5.5),
-    ("bf16, that hour, compiled", 256): (114_589, 108_704, 120_474, 5.6),
-}
-flickr = counts.read()["train"]
-words = sum((length + 1) * number for length, number in flickr.lengths.items())  # with the end marks
-step_ms = {
-    (name, size): [1000 * size * words / flickr.lengths.total() / rate for rate in rates]
-    for (name, size), (*rates, _) in H200.items()
-}
-figure, axis = plt.subplots(figsize=(6.8, 3.2), layout="constrained")
-for (name, size), (middle, slowest, fastest) in step_ms.items():
-    colour = "#b0b4be" if "hour" in name else "C1" if name == "bf16" else "C0"
-    bar = axis.barh(f"{name}, {size:,} captions", middle, color=colour, xerr=[[middle - fastest], [slowest - middle]])
-    axis.text(slowest + 1, f"{name}, {size:,} captions", f"{middle:.0f}", va="center")
-axis.set(xlabel="milliseconds for a step on the H200, captions of mean length", xlim=(0, 62))
-axis.invert_yaxis()
-plt.show()
-reveal("milliseconds for 256 captions in float32", step_ms["float32", 256][0])
-config = DecoderConfig(embedding=512, hidden=512, attention_hidden=512)
-with FlopCounterMode(display=False) as counter:  # what two captions of twelve words cost
-    some = torch.zeros(2, 12, dtype=torch.long)
-    word_losses(Decoder(config, 512, 9000)(torch.randn(2, 196, 512), some).logits, some).mean().backward()
-per_word = counter.get_total_flops() / some.numel()
-teraflops = {key: per_word * rates[0] / 1e12 for key, rates in H200.items()}
-print(
-    f"{per_word / 1e6:.0f} million operations per word; 256 captions, float32: {teraflops['float32', 256]:.0f} TFLOP/s"
-)
-epoch_seconds = words / H200["float32", 256][0]
-print(f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_seconds:.1f} s an epoch at this rate")
-
-# %% [markdown] tags=["answer"]
-# 20 milliseconds: four times the captions, and only a fifth more time.
-
-# %% [markdown]
-# The line on each bar goes from the fastest to the slowest round. With 64 captions bf16 is slower, by half, and the lines do not meet;
-# with 256 by a quarter, and they do. Sixteen times the captions hardly cost more: the card waits for Python to hand it the next small
-# operation, and a cast is one more. It does 11 TFLOP/s where NVIDIA names 67 for float32, and with 1,024 captions in bf16 31, 3 % of 989.
-# Try a larger batch first. The price is memory, about 20 MB for each caption, mostly the tanh of the attention MLP.
-#
-# And the bill? At three dollars an hour (look up yours) the nine epochs of the run above cost 30 cents, and twenty of the decoder alone,
-# at 2.3 seconds, 4 cents. All this is one H200, shared with other work; `python benchmarks/bench.py` measures your card.
 
 # %% [markdown]
 # ## Stopped and resumed
@@ -597,12 +432,11 @@ print(f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_s
 # weight; without them its first step moves every weight by a full learning rate. Then there are the random numbers for dropout, the place
 # in the epoch and in the schedule, and the best epoch so far. satlib's loop is yours, with all of that written into one file.
 #
-# We try it with runs of seconds: 64 scenes, and an encoder that takes a place's pixels for its vector. A reader of features sends its own
-# process the signal that a cluster sends before it takes a machine away. Then we train on. A third run starts from the stopped one's
-# *weights* alone. **What percentage of the resumed run's weights will differ from those of a run that was never stopped?**
+# We try it on 32 scenes, with a place's pixels as its vector. In the middle of an epoch the process sends itself the signal of a cluster
+# that takes a machine away; then we train on. A third run starts from the stopped one's *weights* alone. **What percentage of the resumed run's weights will differ from those of a run that was never stopped?**
 
 # %% jupyter={"source_hidden": true}
-folder.save(scenes.load(train=64, dev=12, test=12, seed=0), work / "small")
+folder.save(scenes.load(train=32, dev=8, test=8, seed=0), work / "small")
 data = datasets.load(str(work / "small"))
 encoder = encoders.create(patches.NAME)
 store = extract(data, encoder, features.folder(work, data, encoder.name), progress=False)
@@ -612,6 +446,12 @@ BASE = (
     "training.batch_size=32", "training.epochs=3", "training.learning_rate=1e-2", "training.schedule=constant",
     "training.average=0.0", "training.precision=float32", "training.select=nll", "decoding.max_length=14",
 )  # fmt: skip
+
+
+def log_of(folder):
+    """The epochs of a run, from its log."""
+    events = map(json.loads, (folder / loop.LOG).read_text().splitlines())
+    return [event for event in events if event["event"] == "epoch"]
 
 
 def train(name: str, *changes: str, reader=store, **more) -> list[dict]:
@@ -703,8 +543,6 @@ from satlib.model.decoder import Decoder
 from satlib.model.objective import word_losses
 from satlib.recipe import DecoderConfig
 
-ROWS = 7
-
 
 class CaptionLoss(nn.Module):
     def __init__(self):
@@ -718,23 +556,22 @@ class CaptionLoss(nn.Module):
 
 
 def batch():
+    """Seven rows of random numbers: vectors and captions."""
     generator = torch.Generator().manual_seed(1)
-    captions = torch.randint(2, 100, (ROWS, 9), generator=generator)
-    return torch.randn(ROWS, 49, 48, generator=generator), captions
+    captions = torch.randint(2, 100, (7, 9), generator=generator)
+    return torch.randn(7, 49, 48, generator=generator), captions
 
 
 def main():
-    rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))  # set by torchrun
-    gpu = torch.cuda.device_count() >= size
-    distributed.init_process_group("nccl" if gpu else "gloo")
-    device = torch.device("cuda", local) if gpu else torch.device("cpu")
-    model = DistributedDataParallel(CaptionLoss().to(device))
-    a, captions = (values[rank::size].to(device) for values in batch())  # this rank's rows
+    rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))  # set by torchrun
+    distributed.init_process_group("gloo")  # on GPUs "nccl", and a device for each rank
+    model = DistributedDataParallel(CaptionLoss())
+    a, captions = (values[rank::size] for values in batch())  # this rank's rows
     gradients = {}
     for name, weight in {"plain": 1.0, "weighted": float(os.environ["WEIGHTS"].split()[rank])}.items():
         model.zero_grad()
         (weight * model(a, captions)).backward()  # averages the gradients over the ranks
-        gradients[name] = torch.cat([p.grad.flatten().cpu() for p in model.parameters()])
+        gradients[name] = torch.cat([p.grad.flatten() for p in model.parameters()])
     if rank == 0:
         torch.save(gradients, Path(__file__).with_name("gradients.pt"))
     distributed.destroy_process_group()
@@ -773,15 +610,183 @@ reveal("plain average, percent", 100 * wrong["plain"])
 # By 15 percent, and your shares give the gradient of one process, up to rounding.
 
 # %% [markdown]
-# Nothing warns you of the plain average: training goes on, and what it learns depends on the number of GPUs.
+# Nothing warns you of the plain average: training goes on, and what it learns depends on the number of GPUs. (These rows are random
+# numbers. With seven captions of scenes it is 5 to 23 percent wrong, three seeds.)
+
+# %% [markdown]
+# ## A real run, from its log
+#
+# `flickr8k-lite0-tuned` trained an encoder, EfficientNet-Lite0, with the decoder, on Flickr8k's 6,000 training photographs and an NVIDIA
+# H200. Its log has the negative log-likelihood (NLL) in nats per word and the BLEU-4 on dev. Beside it is `flickr8k-paper-soft`, trained
+# the paper's way: 1,000 LSTM units, RMSProp, and a frozen VGG-19.
+
+
+# %% jupyter={"source_hidden": true}
+logs = {name: log_of(results / name) for name in ("flickr8k-lite0-tuned", "flickr8k-paper-soft")}
+figure, axes = plt.subplots(2, 2, figsize=(8.6, 4.2), height_ratios=(1.5, 1), sharex="col", layout="constrained")
+for (above, below), (name, epochs) in zip(axes.T, logs.items(), strict=True):
+    numbers = [each["epoch"] for each in epochs]
+    above.plot(numbers, [each["train_nll"] for each in epochs], "C0o-", label="training")
+    above.plot(numbers, [each["dev_nll"] for each in epochs], "C1D--", label="dev")
+    above.set(title=name, ylabel="NLL, nats per word", ylim=(1.8, 5.7))
+    above.legend()
+    below.plot(numbers, [each["dev_bleu4"] for each in epochs], "C2s-")
+    below.set(xlabel="epoch", ylabel="dev BLEU-4", ylim=(0, 24), xticks=numbers[1::2])
+plt.show()
+minutes = sum(each["seconds"] for each in logs["flickr8k-lite0-tuned"]) / 60
+print(f"nine epochs on the H200: {minutes:.1f} minutes")
+
+# %% [markdown]
+# <!-- index: claim: NLL and BLEU part ways | the log of a run that overfits | satlib.training.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
+#
+# In the first epoch the training NLL lies *above* dev's: it is a mean over an epoch in which the model was mostly worse, with dropout. On
+# the right, it falls to 1.94 while dev's rises from 3.13 to 3.44: the decoder is memorising. BLEU has its own ideas. A model that grows
+# too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing, as long as its likeliest word stays the
+# likeliest. And BLEU jumps by two or three points from epoch to epoch.
+#
+# > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU.
+
+
+# %%
+def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
+    """(best epoch, last epoch), counted from 1. scores: one for each epoch, as if training never stopped early."""
+    best = 1
+    for epoch in range(1, len(scores) + 1):
+        if scores[epoch - 1] > scores[best - 1]:
+            best = epoch
+        if epoch - best == patience:
+            return best, epoch
+    return best, len(scores)
+
+
+# %%
+bleu = [each["dev_bleu4"] for each in logs["flickr8k-paper-soft"]]
+for patience in (1, 3, 10):
+    best, last = best_and_last(bleu, patience)
+    print(f"patience {patience:2}: best epoch {best}, dev BLEU-4 {bleu[best - 1]:.2f}; stops after epoch {last}")
+
+# %% [markdown]
+# A patience of 3 would have kept epoch 4 instead of 8, 0.14 BLEU worse, and stopped after 7 epochs instead of 18.
+#
+# ### What made it better
+# <!-- index: section 4.3 | fine-tuning the encoder: its own learning rate, frozen batch statistics | satlib.model.encoders.freeze_statistics | tests/test_fine_tuning.py -->
+#
+# The encoder of `flickr8k-lite0-tuned` learned at a quarter of the decoder's rate, after 400 batches of warm-up. On [dev](../docs/results.md) that raised CIDEr from 52.9 to 56.4, and photographs of 448
+# pixels, with $14 \times 14$ places, to 60.2. (One run each.)
+
+# %% [markdown]
+# ### What to type
+# <!-- index: section 4.3 | a search for hyperparameters, judged on dev | satlib.training.tuning.tune | tests/test_tune.py -->
+# <!-- index: section 4.3 | what differs between Flickr8k, Flickr30k and COCO | satlib.recipe.load | tests/test_recipes_files.py -->
+#
+# ```
+# satlib data fetch flickr8k                  # photographs and captions, 1.1 GB
+# satlib train flickr8k-lite0-tuned           # the same command resumes after a stop
+# satlib evaluate runs/flickr8k-lite0-tuned   # captions the test split and scores the captions
+# satlib table runs/flickr8k-lite0-tuned/evaluation-test.json
+# ```
+#
+# [The rest](../docs/training.md): two GPUs, COCO, and `satlib tune`, which searches for better settings on dev.
+
+# %% [markdown]
+# ### A hundred photographs of your own
+#
+# [A benchmark](../benchmarks/own_photographs.py) let the captioner of Flickr8k, which knows people and
+# dogs, go on with 25 to 694 photographs of COCO, where there are also buses, kitchens and elephants. Only its decoder learnt, in small
+# steps (`own-folder-further`). As it was, its CIDEr was 65 on Flickr8k's photographs and 35 on COCO's.
+
+# %% tags=["docs:own"]
+rows = json.loads((results / "own-photographs.json").read_text())
+figure, axis = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
+for part, colour, label in (("old", "C1", "Flickr8k: what it knew"), ("own", "C0", "COCO: your photographs")):
+    mean, low, high = torch.tensor([row[f"CIDEr of {part}"] for row in rows if not row["old"]]).T
+    bars = (mean - low, high - mean)
+    axis.errorbar(range(len(mean)), mean, bars, fmt="o-", color=colour, capsize=3, label=label)
+numbers = [row["own"] for row in rows if not row["old"]]
+axis.set(
+    xlabel="photographs to learn from", ylabel="CIDEr", xticks=range(len(numbers)), xticklabels=numbers, ylim=(0, None)
+)
+axis.legend()
+plt.show()
+learnt = {row["own"]: row for row in rows if not row["old"]}
+
+# %% [markdown]
+# With 100 it is 41, after four minutes of one core, and 57 with 694, after nineteen. It seems to forget a little: on Flickr8k 60 are left
+# of 65, and 57. With 100 old photographs beside 100 new ones it has 68 there. (The bars are 95 % intervals over the dev photographs, and
+# overlap; each point is one training.)
+
+# %% [markdown]
+# ## What a step costs
+#
+# <!-- index: section 4.3 | what training costs: time of a step, memory, an epoch in seconds | satlib.training.loop.train | tests/test_training.py -->
+#
+# The paper's soft model took less than three days for COCO on an NVIDIA Titan Black. And today? Here are steps of a decoder with 512 LSTM
+# units, as in `flickr8k-soft`, and 9,000 words, on an H200. **In float32, a step with 64 captions takes 16 milliseconds. How many does
+# one with 256 take?**
+
+# %% jupyter={"source_hidden": true}
+H200 = {  # words per second: median, slowest and fastest round; GB at the peak. From benchmarks/gpu/nvidia-h200
+    ("float32", 64): (45_854, 39_515, 49_194, 1.5),
+    ("float32", 256): (153_985, 124_623, 176_377, 5.6),
+    ("bf16", 64): (30_229, 23_878, 36_609, 1.4),
+    ("bf16", 256): (121_714, 92_298, 133_546, 5.3),
+    ("bf16", 512): (197_789, 193_622, 208_172, 10.6),
+    ("bf16", 1024): (444_165, 380_766, 467_062, 21.0),
+    ("bf16, another hour", 256): (62_292, 53_274, 71_311, 5.5),
+    ("bf16, that hour, compiled", 256): (114_589, 108_704, 120_474, 5.6),
+}
+flickr = counts.read()["train"]
+words = sum((length + 1) * number for length, number in flickr.lengths.items())  # with the end marks
+step_ms = {
+    (name, size): [1000 * size * words / flickr.lengths.total() / rate for rate in rates]
+    for (name, size), (*rates, _) in H200.items()
+}
+config = DecoderConfig(embedding=512, hidden=512, attention_hidden=512)
+with FlopCounterMode(display=False) as counter:  # what two captions of twelve words cost
+    some = torch.zeros(2, 12, dtype=torch.long)
+    word_losses(Decoder(config, 512, 9000)(torch.randn(2, 196, 512), some).logits, some).mean().backward()
+per_word = counter.get_total_flops() / some.numel()
+teraflops = {key: per_word * rates[0] / 1e12 for key, rates in H200.items()}
+
+# %%
+my_guess_256 = ...  # (low, high), or skip
+
+# %%
+seal(my_guess_256)
+figure, axis = plt.subplots(figsize=(6.8, 3.2), layout="constrained")
+for (name, size), (middle, slowest, fastest) in step_ms.items():
+    colour = "#b0b4be" if "hour" in name else "C1" if name == "bf16" else "C0"
+    bar = axis.barh(f"{name}, {size:,} captions", middle, color=colour, xerr=[[middle - fastest], [slowest - middle]])
+    axis.text(slowest + 1, f"{name}, {size:,} captions", f"{middle:.0f}", va="center")
+axis.set(xlabel="milliseconds for a step on the H200, captions of mean length", xlim=(0, 62))
+axis.invert_yaxis()
+plt.show()
+reveal("milliseconds for 256 captions in float32", step_ms["float32", 256][0])
+print(
+    f"{per_word / 1e6:.0f} million operations per word; 256 captions, float32: {teraflops['float32', 256]:.0f} TFLOP/s"
+)
+epoch_seconds = words / H200["float32", 256][0]
+print(f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_seconds:.1f} s an epoch at this rate")
+
+# %% [markdown] tags=["answer"]
+# 20 milliseconds: four times the captions, and only a fifth more time.
+
+# %% [markdown]
+# The line on each bar goes from the fastest to the slowest round. With 64 captions bf16 is slower, by half, and the lines do not meet;
+# with 256 by a quarter, and they do. Sixteen times the captions hardly cost more. So the card is not busy; probably it waits for Python to
+# hand it the next small operation, and a cast is one more. It does 11 TFLOP/s where NVIDIA names 67 for float32, and with 1,024 captions
+# in bf16 31, 3 % of 989. Try a larger batch first. The price is memory, about 20 MB for each caption.
+#
+# And the bill? At three dollars an hour (look up yours) the nine epochs of the run above cost 30 cents, and twenty of the decoder alone,
+# at 2.3 seconds, 4 cents. All this is one H200, shared with other work; `python benchmarks/bench.py` measures your card.
 
 # %% [markdown]
 # ## What the test split says
 #
 # <!-- index: section 5.3 | Table 1 with satlib's own rows | satlib.evaluation.table.rows | tests/test_table.py -->
 #
-# `satlib table` prints your runs below [the published rows](../docs/results.md). Soft attention's gain over one mean vector, with 95 %
-# intervals from a bootstrap over the test images:
+# Soft attention's gain over one mean vector, with 95 % intervals from a bootstrap over the test images
+# ([all rows](../docs/results.md)):
 
 # %%
 ours = {line.name: line for line in table.rows(shipped.evaluations()) if line.data == "Flickr8k" and line.ours}
@@ -905,12 +910,13 @@ assert off["not multiplied"] > 1.9
 half, brain = torch.finfo(torch.float16), torch.finfo(torch.bfloat16)
 assert (f"{half.smallest_normal:.0e}", half.max, half.eps) == ("6e-05", 65504, 2**-10)
 assert (f"{brain.smallest_normal:.0e}", f"{brain.max:.0e}", brain.eps) == ("1e-38", "3e+38", 2**-7)
-assert 0.02 < lost["float16"] < 0.03
+assert 0.08 < lost["float16"] < 0.21
 assert lost["float16, scaled by 4,096"] < lost["float16"] / 10
 assert lost["bfloat16"] == 0
 assert count == 256
-assert mine_scored["peak"] > 85
-assert mine_scored["exact match"] > 25
+assert on_it > 85
+assert sum(right.values()) > 25
+assert scenes.grammar.parse(caption.words) is None, "does not say how they are placed"
 assert sum(losses[-per_epoch:]) / per_epoch < by_frequency - 1
 of = {name: [run for run in contest if run["optimiser"] == name] for name in colours}
 second = {name: sum(run["dev_nll"][1] for run in runs) / 3 for name, runs in of.items()}

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import fmean, geometric_mean
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from satlib.evaluation import metrics
 
 Prefix = tuple[str, ...]
 NextWords = Callable[[Prefix], Mapping[str, float]]
-Beginning = tuple[Prefix, float]  # words, and their log-probability
+Captions = list[list[str]]
 END = "(end)"
 
 
@@ -34,60 +35,42 @@ def _drawn(seed: int) -> NextWords:
     return next_words
 
 
-def _beam(next_words: NextWords, width: int, longest: int, keep: str = "all") -> list[Beginning]:
-    """The captions that a beam finishes.
-
-    It keeps "all" finished ones; or, by mistake, those of the "last" step, or the "first", with which it stops; or it is "narrower"
-    by each that has ended.
-    """
-    living: list[Beginning] = [((), 0.0)]
-    finished: list[Beginning] = []
-    for _ in range(longest):
-        grown: list[Beginning] = [
-            ((*words, word), total + math.log(p)) for words, total in living for word, p in next_words(words).items()
-        ]
-        room = width - len(finished) if keep == "narrower" else width
-        grown = sorted(grown, key=lambda each: each[1], reverse=True)[:room]
-        ended = [each for each in grown if each[0][-1] == END]
-        finished = ended if keep == "last" else finished + ended
-        living = [each for each in grown if each[0][-1] != END]
-        if not living or (keep == "first" and finished):
-            break
-    return finished
-
-
 @exercise("7.1", "The beam", difficulty=3, minutes=20, equation="Sutskever et al., section 3.2")
 def beam_search(
-    next_words: NextWords, width: int, longest: int, *, per_word: bool = False, keep: str = "all"
+    next_words: NextWords, width: int, longest: int, *, keep: str = "", enough: float = math.inf, power: int = 0
 ) -> tuple[list[str], float]:
-    """The best finished caption that a beam finds, and its log-probability; nothing if it finishes none."""
-    finished = _beam(next_words, width, longest, keep)
-    order = lambda each: (each[1] / len(each[0]) if per_word else each[1], each[0])  # noqa: E731
-    words, total = max(finished, key=order, default=((), -math.inf))
-    return list(words), total
+    """The best finished caption that a beam finds, and its log-probability; nothing if it finishes none.
+
+    By mistake it keeps the finished ones of the "last" step alone, is "narrower" by each, stops at `enough`, or divides by the words.
+    """
+    living: list[tuple[float, Prefix]] = [(0.0, ())]
+    finished: list[tuple[float, Prefix]] = []
+    while living and longest and len(finished) < enough:
+        longest -= 1
+        grown = [(log_p + math.log(p), (*words, w)) for log_p, words in living for w, p in next_words(words).items()]
+        kept = sorted(grown, reverse=True)[: width - len(finished) * (keep == "narrower")]
+        finished = finished * (keep != "last") + [each for each in kept if each[1][-1] == END]
+        living = [each for each in kept if each[1][-1] != END]
+    order = lambda each: (each[0] / len(each[1]) ** power, each)  # noqa: E731
+    log_p, words = max(finished, key=order, default=(-math.inf, ()))
+    return list(words), log_p
 
 
-beam_search.says = "five widths on four models, words and log-probability, and too few words for any caption"
+beam_search.says = "five widths on four models, and too few words for any caption"
 beam_search.cases = lambda: [
     *((_drawn(1), width, 7) for width in (2, 1, 9)),
-    *((_drawn(2), 3, 7), (_drawn(22), 4, 7), (_drawn(12), 4, 7), (_drawn(12), 3, 2)),  # the last with too few words
+    *((_drawn(716), 3, 7), (_drawn(22), 4, 7), (_drawn(12), 4, 7), (_drawn(12), 3, 2)),  # the last with too few words
 ]
 beam_search.parts = ("the words", "the log-probability")
 beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 beam_search.mistakes = {
     "this is greedy decoding: keep the `width` best beginnings, not one": lambda *x: beam_search(x[0], 1, x[2]),
-    "the best is chosen by log p per word: the sum decides here": partial(beam_search, per_word=True),
+    "the best is chosen by log p per word: the sum decides here": partial(beam_search, power=1),
     "the beam becomes narrower with each caption that ends": partial(beam_search, keep="narrower"),
     "captions that ended early are forgotten: they stay in the race": partial(beam_search, keep="last"),
-    "it stops at the first finished caption: others may become better": partial(beam_search, keep="first"),
+    "it stops at the first finished caption: others may become better": partial(beam_search, enough=1),
+    "it stops when `width` are finished: a living one may become better": lambda *x: beam_search(*x, enough=x[1]),
 }
-
-
-def _only(p: Tensor, words: Tensor) -> Tensor:
-    """The distribution p (K,) of some words alone."""
-    result = torch.zeros_like(p)
-    result[words] = p[words]
-    return result / result.sum()
 
 
 @exercise("7.2", "The nucleus", difficulty=2, minutes=8, equation="Holtzman et al., section 3.1")
@@ -99,10 +82,11 @@ def nucleus(p: Tensor, share: float, *, wrong: str = "") -> Tensor:
     if wrong:
         kept = sums - p[order] <= share if wrong == "more" else sums <= share
         kept[0] |= wrong == "fewer"
-    return _only(p, order[kept])
+    result = torch.zeros_like(p).index_copy(0, order[kept], p[order[kept]])
+    return result / result.sum()
 
 
-nucleus.says = "five distributions: a word that has the share alone, and one that reaches it to the bit"
+nucleus.says = "five distributions: words that have the share alone, or reach it to the bit"
 nucleus.cases = lambda: [
     (torch.tensor([0.25, 0.5, 0.25]), 0.5),
     *((torch.tensor([0.1, 0.45, 0.25, 0.2]), share) for share in (0.6, 0.3)),
@@ -122,7 +106,7 @@ def ngrams(words: Sequence[str], n: int) -> Counter:
     return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
 
 
-def _words(*captions: str) -> list[list[str]]:
+def _words(*captions: str) -> Captions:
     return [caption.split() for caption in captions]
 
 
@@ -134,16 +118,14 @@ def _precisions() -> list[tuple[Any, ...]]:
 
 
 @exercise("7.3", "n-grams, clipped", difficulty=2, minutes=15, equation="Papineni et al., section 2.1")
-def clipped_precision(
-    caption: list[str], references: list[list[str]], n: int, *, largest: Callable[..., float] = max
-) -> float:
+def clipped_precision(caption: list[str], references: Captions, n: int, *, largest: Answer = max) -> float:
     """The share of a caption's n-grams that a reference has, each counted no more often than in the reference that has most."""
     ours, theirs = ngrams(caption, n), [ngrams(each, n) for each in references]
     hits = sum(min(count, largest([each[gram] for each in theirs])) for gram, count in ours.items())
     return hits / max(1, ours.total())
 
 
-clipped_precision.says = "words, pairs and triples, repeated and spread over references, a caption without any pair"
+clipped_precision.says = "words to triples, repeated and spread over references; a caption without any pair"
 clipped_precision.cases = _precisions
 clipped_precision.mistakes = {
     "it is not clipped by the references": partial(clipped_precision, largest=lambda counts: 99 * any(counts)),
@@ -162,22 +144,40 @@ def _corpora() -> list[tuple[Any, ...]]:
 
 
 @exercise("7.4", "BLEU of a corpus", difficulty=3, minutes=15, equation="Papineni et al., section 2.3")
-def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int, *, penalty: bool = False) -> float:
-    """satlib's corpus BLEU-N, 0 to 1; without the brevity penalty, as in the paper."""
-    hypotheses = {str(i): " ".join(words) for i, words in enumerate(captions)}
-    human = {str(i): [" ".join(words) for words in each] for i, each in enumerate(references)}
-    result = metrics.bleu(hypotheses, human)[f"BLEU-{N}" + ("" if penalty else " (no brevity penalty)")] / 100
-    return result if result > 1e-4 else 0.0  # the COCO tools add a little to each number, so that nothing is quite 0
+def bleu(
+    captions: Captions,
+    references: list[Captions],
+    N: int,
+    *,
+    count: Answer = lambda c, n: max(0, c - n + 1),
+    mean: Answer = geometric_mean,
+) -> float:
+    """BLEU-N, 0 to 1, without brevity penalty; `count` says how many n-grams a caption of c words has."""
+    precisions = []
+    for n in range(1, N + 1):
+        counts = [count(len(words), n) for words in captions]
+        rows = zip(captions, references, counts, strict=True)
+        precisions.append(sum(clipped_precision(words, each, n) * number for words, each, number in rows) / sum(counts))
+    return mean(precisions)
 
 
-bleu.says = "BLEU-1 to BLEU-4 of small corpora against satlib's, without brevity penalty"
+def _brief(captions: Captions, references: list[Captions], N: int) -> float:
+    pairs = zip(captions, references, strict=True)
+    closest = sum(min((abs(len(it) - len(words)), len(it)) for it in each)[1] for words, each in pairs)
+    return bleu(captions, references, N) * min(1, math.exp(1 - closest / sum(map(len, captions))))
+
+
+bleu.says = "BLEU-1 to BLEU-4 of small corpora, without brevity penalty"
 bleu.cases = _corpora
-bleu.tolerance = 1e-3
 bleu.mistakes = {
-    "the mean of the captions' own BLEU: n-grams are counted over the corpus first": lambda captions, references, N: (
-        sum(bleu([words], [each], N) for words, each in zip(captions, references, strict=True)) / len(captions)
+    "the mean of the captions' own BLEU: n-grams are counted over the corpus first": lambda *x: fmean(
+        bleu([words], [each], x[2]) if len(words) >= x[2] else 0 for words, each in zip(*x[:2], strict=True)
     ),
-    "there is a brevity penalty: the paper's figures have none": partial(bleu, penalty=True),
+    "there is a brevity penalty: the paper's figures have none": _brief,
+    "captions count alike: sum hits and n-grams over all before you divide": partial(bleu, count=lambda c, n: 1),
+    "the N-th root is missing": partial(bleu, mean=math.prod),
+    "the mean is geometric: the N-th root of the product": partial(bleu, mean=fmean),
+    "runs of N words alone: multiply the precisions of 1 to N": partial(bleu, mean=lambda p: p[-1]),
 }
 
 
@@ -201,7 +201,6 @@ def _of_the_lie(answer: Answer, references: list[str]) -> Any:
 
 
 def _references() -> list[tuple[Any, ...]]:
-    """The references of four scenes, each as words in small letters."""
     test = scenes.load(train=0, dev=0, test=4).split("test")
     return [([" ".join(tokenise(line)) for line in each.references],) for each in test]
 
@@ -214,7 +213,7 @@ def lie(references: list[str]) -> str:
     return " ".join([*words[:last], OPPOSITES[words[last]], *words[last + 1 :]])
 
 
-lie.says = "four scenes: a sentence, false, and with a BLEU-4 that most true captions would envy"
+lie.says = "four scenes: sentences, false, of a BLEU-4 of 70 or more"
 lie.cases = _references
 lie.observe = _of_the_lie
 lie.advise = lambda _, got: next(f"the lie for one of the scenes is not {it}" for it, holds in got.items() if not holds)
@@ -229,7 +228,7 @@ def agreement(said: set, there: set) -> float:
 
 _FACTS = {("star",), ("star", "big"), ("circle",), ("circle", "red"), ("star", "above", "circle")}
 _LIE = _FACTS - {("star", "above", "circle")} | {("circle", "above", "star")}
-agreement.says = "the truth, a lie, a caption that says little, one that says everything, and one without a fact"
+agreement.says = "the truth, a lie, captions that say little, everything, or no fact"
 agreement.cases = lambda: [
     *((said, _FACTS) for said in (set(_FACTS), _LIE, {("star",)}, _FACTS | _LIE | {("square",), ("triangle",)}, set())),
     ({("square",)}, _FACTS),
@@ -237,16 +236,12 @@ agreement.cases = lambda: [
 agreement.given = lambda said, there: (
     f"{len(said)} facts said, {len(said & there)} of them true, of {len(there)} that are there"
 )
+_P = lambda said, there: len(said & there) / max(1, len(said))  # noqa: E731
+_R = lambda said, there: len(said & there) / len(there)  # noqa: E731
 agreement.mistakes = {
-    "precision alone: 'a star' gets all the points; what is left out must cost": lambda said, there: (
-        len(said & there) / max(1, len(said))
-    ),
-    "recall alone: who says everything gets all the points; what is false must cost": lambda said, there: (
-        len(said & there) / len(there)
-    ),
-    "the plain mean: who says everything gets half; the harmonic mean asks for both": lambda said, there: (
-        (len(said & there) / max(1, len(said)) + len(said & there) / len(there)) / 2
-    ),
+    "precision alone: 'a star' gets all the points; what is left out must cost": _P,
+    "recall alone: who says everything gets all the points; what is false must cost": _R,
+    "the plain mean: who says everything gets half; the harmonic mean asks for both": lambda *x: (_P(*x) + _R(*x)) / 2,
     "this is the intersection over the union; F counts what is common twice": lambda said, there: (
         len(said & there) / len(said | there)
     ),

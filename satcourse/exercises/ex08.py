@@ -1,4 +1,4 @@
-"""Exercises of notebook 08: training for real: losses known in advance, the parts of a step, when to stop, and a timing on trial."""
+"""Exercises of notebook 08: losses known in advance, the parts of a step, and a timing on trial."""
 
 import math
 import operator
@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from satcourse.exercises.calls import Failed
-from satcourse.exercises.compare import kind
 from satcourse.exercises.task import Answer, exercise, generator, numbers
 from satlib.data.text import PAD
 from satlib.model.decoder import Decoder
@@ -35,14 +33,13 @@ known_losses.parts = ("all words equally likely", "by how often each occurs")
 known_losses.mistakes = {
     "these are bits: nats take the natural logarithm": lambda x: tuple(v / math.log(2) for v in known_losses(x)),
     "a word that never occurs gives 0 times minus infinity: leave it out": lambda x: (
-        math.log(len(x)),
-        -(x / x.sum() * (x / x.sum()).log()).sum(),
+        (math.log(len(x)), -(x / x.sum() * (x / x.sum()).log()).sum())
     ),
 }
 
 
-def _learner(seed: int) -> tuple[Decoder, torch.optim.Optimizer, Parts]:
-    """A small decoder, plain gradient descent, and two batches whose captions have other lengths."""
+def _learner(seed: int) -> tuple[Decoder, Any, Parts]:
+    """A small decoder, plain gradient descent, and two batches."""
     torch.manual_seed(seed)
     decoder = Decoder(DecoderConfig(embedding=4, hidden=6, attention_hidden=4, dropout=0.0), 6, 7)
     captions = torch.randint(0, 7, (5, 8), generator=generator(seed))
@@ -59,14 +56,12 @@ def _weights(decoder: Decoder) -> Tensor:
 def _overfitted(answer: Answer, seed: int, steps: int) -> Any:
     decoder, optimiser, parts = _learner(seed)
     losses = answer(decoder, optimiser, *parts[1], steps)
-    if not isinstance(losses, list):
-        raise Failed(f"expected a list of the losses, got {kind(losses)}")
     return {"the losses": losses, "the weights": _weights(decoder)}
 
 
 @exercise("8.2", "One batch, learnt by heart", difficulty=2, minutes=8)
 def overfit(
-    decoder: Decoder, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor, steps: int, *, wrong: str = ""
+    decoder: Decoder, optimiser: Any, a: Tensor, captions: Tensor, steps: int, *, wrong: str = ""
 ) -> list[float]:
     """The losses per word before each of `steps` steps on one batch."""
     losses = []
@@ -81,7 +76,7 @@ def overfit(
     return losses
 
 
-overfit.says = "two small decoders: their losses, and where the weights are in the end"
+overfit.says = "two small decoders: losses and weights"
 overfit.cases = lambda: [(0, 5), (3, 4)]
 overfit.observe = _overfitted
 overfit.given = lambda seed, steps: f"{steps} steps"
@@ -93,20 +88,36 @@ overfit.mistakes = {
 
 
 @exercise("8.3", "Warm-up and cosine", difficulty=1, minutes=5)
-def learning_rate(step: int, steps: int, warmup: int, highest: float) -> float:
+def learning_rate(
+    step: int,
+    steps: int,
+    warmup: int,
+    highest: float,
+    *,
+    first: int = 1,
+    start: int = 0,
+    last: int = 0,
+    period: float = 1.0,
+) -> float:
     """The rate of a step, counted from 0: linear in the first `warmup` steps, times half a period of a cosine."""
-    return highest * min(1, (step + 1) / max(1, warmup)) * (1 + math.cos(math.pi * step / steps)) / 2
+    rise = min(1.0, (step + first) / warmup) if warmup else 1.0
+    start *= warmup
+    return highest * rise * (1 + math.cos(period * math.pi * max(0, step - start) / (steps - start - last))) / 2
 
 
-learning_rate.says = "beginning, end of the warm-up, middle and last step of three trainings, one without warm-up"
+learning_rate.says = "four steps of three trainings, one without warm-up"
 learning_rate.cases = lambda: [
     (step, steps, warmup, 0.01) for steps, warmup in ((100, 10), (40, 4), (10, 0)) for step in (0, 3, 9, steps - 1)
 ]
 learning_rate.mistakes = {
-    "the first step has a rate of 0 and teaches nothing: step 0 is the first of the warm-up": lambda k, n, w, r: (
-        learning_rate(k, n, 0, r) * (min(1, k / w) if w else 1)
-    ),
+    "the first step has a rate of 0: step 0 belongs to the warm-up": partial(learning_rate, first=0),
     "there is no warm-up": lambda k, n, w, r: learning_rate(k, n, 0, r),
+    "the cosine does not fall": partial(learning_rate, period=0.0),
+    "the cosine waits for the end of the warm-up: it begins at step 0, too": partial(learning_rate, start=1),
+    "one factor or the other: the rate is multiplied by both": lambda k, n, w, r: learning_rate(
+        k, n, w, r, period=float(k >= w)
+    ),
+    "the cosine is 0 in the last step: it would be so at step number `steps`": partial(learning_rate, last=1),
 }
 
 
@@ -118,7 +129,6 @@ def shares(parts: list[Tensor]) -> list[float]:
 
 
 def _padded(*lengths: list[int]) -> list[Tensor]:
-    """Captions of these lengths, part by part."""
     captions = [[torch.arange(length).flip(0) for length in part] for part in lengths]  # 0 is the end mark
     pad = partial(nn.utils.rnn.pad_sequence, batch_first=True, padding_value=PAD)
     return [pad(part) if part else torch.zeros(0, 4).long() for part in captions]
@@ -142,16 +152,14 @@ def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
     """Three steps: losses, weights, and what the decoder saw of precision and of earlier parts."""
     decoder, optimiser, parts = _learner(seed)
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-    kinds, freed, before = [], [], _weights(decoder)
-    decoder.register_forward_hook(lambda _, __, output: kinds.append(output.logits.dtype))
-    decoder.register_forward_hook(lambda *_: freed.append(decoder.output.weight.grad is not None))
+    seen, before = [], _weights(decoder)
+    decoder.register_forward_hook(
+        lambda _, __, y: seen.append((y.logits.dtype, decoder.output.weight.grad is not None))
+    )
     losses = [answer(decoder, optimiser, scaler, parts, torch.bfloat16, most) for _ in range(3)]
-    seen = {
-        "the products are in bf16": kinds == [torch.bfloat16] * 6,
-        "one part is done, backwards too, before the next": freed[1::2] == [True] * 3,
-    }
     return {
-        **seen,
+        "the products are in bf16": {dtype for dtype, _ in seen} == {torch.bfloat16},
+        "one part is done, backwards too, before the next": [done for _, done in seen[1::2]] == [True] * 3,
         **{f"the loss of step {k}": loss for k, loss in enumerate(losses, 1)},
         "how far the weights moved": _weights(decoder) - before,
     }
@@ -165,12 +173,11 @@ def step(
     if wrong != "full":
         optimiser.zero_grad()
     losses = []
-    words = [len(y) if wrong == "rows" else (y != PAD).sum() for _, y in parts]
-    for count, (a, captions) in zip(words, parts, strict=True):
+    for share, (a, captions) in zip(shares([y for _, y in parts]), parts, strict=True):
         with torch.autocast(a.device.type, half, enabled=wrong != "float32"):
             logits = decoder(a, captions).logits
         mean = word_losses(logits, captions).sum() / (captions != PAD).sum()
-        losses.append(mean * count / sum(words))
+        losses.append(mean * share)
         if wrong != "held":
             scaler.scale(losses[-1]).backward()
     if wrong == "held":
@@ -183,14 +190,13 @@ def step(
     return sum(loss.item() for loss in losses)
 
 
-step.says = "three steps of decoders in bf16, losses scaled, one of them to infinity, and two parts: losses, and where the weights are"
+step.says = "three steps in bf16 with two parts, clipped, scaled, once to infinity"
 step.cases = lambda: [(0, 0.1, 1024.0), (3, 5.0, 1.0), (0, 1.0, math.inf)]
 step.observe = _stepped
 step.given = lambda seed, most, scale: f"most = {most}, and a scale of {scale:g}"
 step.tolerance = 0.01
 step.mistakes = {
     "the gradients of the step before are still there: empty them": partial(step, wrong="full"),
-    "captions are counted, not words": partial(step, wrong="rows"),
     "nothing is in bf16: the decoder belongs inside torch.autocast": partial(step, wrong="float32"),
     "all parts are kept in memory until the end: go backwards after each": partial(step, wrong="held"),
     "the scaled gradients are clipped: unscale them first": partial(step, wrong="scaled"),
@@ -199,37 +205,34 @@ step.mistakes = {
 }
 
 
-def _clearly(won: int, rounds: int) -> bool:
-    """Whether a fair coin would win so many rounds in at most 5 % of all cases."""
+@exercise("8.6", "A timing on trial", difficulty=2, minutes=12)
+def faster(ours: list[float], theirs: list[float]) -> bool:
+    """Whether a fair coin would win so many rounds, in which the two took turns, in at most 5 % of all cases."""
+    rounds, won = len(ours), sum(map(operator.lt, ours, theirs))
     return sum(math.comb(rounds, k) for k in range(won, rounds + 1)) <= 0.05 * 2**rounds
 
 
-@exercise("8.6", "A timing on trial", difficulty=2, minutes=12)
-def faster(ours: list[float], theirs: list[float]) -> bool:
-    """Whether ours is faster beyond doubt. Seconds of rounds, in which the two took turns."""
-    return _clearly(sum(one < other for one, other in zip(ours, theirs, strict=True)), len(ours))
-
-
 _NOISE = [1.01, 0.98, 1.03, 0.99, 1.04, 0.97, 1.02, 0.98, 1.0]
-_LOAD = [1.0, 1.5, 3.1, 2.3, 1.1, 1.7, 2.6, 1.2, 0.9]  # of a machine on which others work, too
-faster.says = "two real gains, on a busy machine and with an accident; a busy moment, a small lead, four rounds, a loss"
+_LOAD = [1.0, 1.5, 3.1, 2.3, 1.1, 1.7, 2.6, 1.2, 0.9]  # others use the machine, too
+_BETTER = [0.93 * load * noise for load, noise in zip(_LOAD, _NOISE, strict=True)]
+faster.says = "real gains on a busy machine and with an accident; noise, a small lead, four rounds, a loss"
 faster.cases = lambda: [
-    ([0.93 * load * noise for load, noise in zip(_LOAD, _NOISE, strict=True)], _LOAD),
+    (_BETTER, _LOAD),
     ([*(0.75 * noise for noise in _NOISE[:7]), 9.0], [1.0] * 8),
     (_NOISE, [1.005, 2.9, 1.02, 1.02, 1.03, 1.0, 1.01, 3.1, 0.995]),
     ([0.97] * 6 + [1.05, 1.06, 1.07], [1.0] * 8 + [0.9]),
     ([0.8, 0.95, 0.7, 0.9], [1.0] * 4),
-    (_LOAD, [0.93 * load * noise for load, noise in zip(_LOAD, _NOISE, strict=True)]),
+    (_LOAD, _BETTER),
 ]
-faster.given = lambda ours, theirs: f"{sum(a < b for a, b in zip(ours, theirs, strict=True))} of {len(ours)} rounds won"
+faster.given = lambda ours, theirs: f"{sum(map(operator.lt, ours, theirs))} of {len(ours)} rounds won"
 faster.mistakes = {
     "two busy moments make the same step 'faster' than itself: means believe them": lambda a, b: sum(a) < sum(b),
     "medians forget who met whom, and a small lead needs no reason": lambda a, b: median(a) < median(b),
     "the fastest round is one round: a lucky one proves nothing": lambda a, b: min(a) < min(b),
-    "all rounds won is too much of eight with an accident, and too little of four: ask the coin": (
-        lambda a, b: all(map(operator.lt, a, b))
+    "to win all rounds is too much of eight, too little of four: ask the coin": lambda a, b: all(
+        map(operator.lt, a, b)
     ),
-    "a real gain is lost: on a busy machine the ranges overlap, and each round says the same": lambda a, b: (
+    "a real gain is lost: on a busy machine ranges overlap, though each round says the same": lambda a, b: (
         max(a) < min(b)
     ),
 }
