@@ -1,7 +1,4 @@
-"""Train a decoder further by one objective or another: the same weights, captions, steps and passes of the decoder (notebook 06).
-
-Soft attention is the control. What hard attention has gained after so many steps means little until soft attention has had them too.
-"""
+"""Train a decoder further by one objective or another: the same weights, captions, steps and passes of the decoder (notebook 06)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
