@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from satcourse.exercises import ex02
-from satcourse.exercises.task import Answer, distribution, exercise, gradients, numbers, sums_to_one
+from satcourse.exercises.task import Answer, distribution, exercise, numbers, sums_to_one, with_gradients
 from satcourse.lessons.vectors import Vectors
 from satlib.data import scenes
 from satlib.data.features import Pixels
@@ -25,39 +25,44 @@ WORDS_BAR, MAPS_BAR = 160, 0.5  # objects of 200 named right; the share of the w
 PASSES = "both bars are passed"
 
 
-def learning(answer: Answer, *inputs: Any) -> Any:
-    """A result, and the gradients of its squares' sum at the tensors of floats."""
-    leaves = [x.requires_grad_() for x in inputs if isinstance(x, Tensor) and x.is_floating_point()]
-    result = answer(*inputs)
-    if not isinstance(result, Tensor):
-        return result
-    return {"": result, **gradients(result.square().sum(), {f"tensor {n}": x for n, x in enumerate(leaves, 1)})}
-
-
 @exercise("10.1", "Where the heads look", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2")
 def weights(
-    q: Tensor, k: Tensor, heads: int, visible: Tensor | None = None, *, root: Answer = math.sqrt, late: bool = False
+    q: Tensor,
+    k: Tensor,
+    heads: int,
+    visible: Tensor | None = None,
+    *,
+    root: Answer = math.sqrt,
+    hidden: float = -torch.inf,
+    cut: Answer = transformer.split,
 ) -> Tensor:
     """The maps of all heads: (B, C, d), (B, L, d) -> (B, heads, C, L); energies of hidden keys are set to minus infinity."""
-    q, k = transformer.split(q, heads), transformer.split(k, heads)
+    q, k = cut(q, heads), cut(k, heads)
     e = q @ k.mT / root(q.shape[-1])
-    if visible is not None and not late:
-        e = e.masked_fill(~visible, -torch.inf)
-    alpha = torch.softmax(e, -1)
-    return alpha * visible if visible is not None and late else alpha
+    return torch.softmax(e if visible is None else e.masked_fill(~visible, hidden), -1)
 
 
 weights.says = "two heads and four, with and without a mask, large energies; the gradients"
 weights.cases = lambda: [
     (numbers(B, C, d), numbers(B, L, d, seed=1), HEADS),
-    (numbers(B, 4, d, seed=2, scale=5), numbers(B, 4, d, seed=3, scale=5), 4, visible(0, 4)),
+    (numbers(B, 4, d, seed=2, scale=3), numbers(B, 4, d, seed=3, scale=3), 4, visible(0, 4)),
 ]
-weights.observe = learning
-weights.advise = lambda expected, got: sums_to_one(-1, over="the keys")(expected[""], got[""])
+weights.observe = with_gradients("q", "k")
+weights.advise = sums_to_one(-1, over="the keys")
 weights.mistakes = {
     "the energies are not divided by the square root of d / heads": partial(weights, root=lambda n: 1),
     "the energies are divided by d / heads: divide by its square root": partial(weights, root=float),
-    "hidden keys are taken out after the softmax: hide their energies before it": partial(weights, late=True),
+    "divided by the root of d: each head's dot product has only d / heads terms": partial(
+        weights, root=lambda n: d**0.5
+    ),
+    "nothing is hidden: where `visible` is False, the energy has to be minus infinity": lambda *x: weights(*x[:3]),
+    "hidden keys have the energy 0, which is a weight too: make it minus infinity": partial(weights, hidden=0.0),
+    "hidden keys are taken out after the softmax: hide their energies before it": (
+        lambda *x: weights(*x[:3]) * (x[3] if len(x) > 3 else 1)
+    ),
+    "cut into heads in the wrong order: first (B, C, heads, d / heads), then exchange C and heads": (
+        partial(weights, cut=lambda x, heads: x.reshape(len(x), heads, x.shape[1], -1))
+    ),
     "the visible keys are hidden: True is where one may look": lambda *x: weights(*x[:3], *(~mask for mask in x[3:])),
 }
 
@@ -73,7 +78,7 @@ read.cases = lambda: [
     (distribution(B, HEADS, C, L, sharp=2), numbers(B, L, d, seed=1)),
     (distribution(1, 3, 4, 4, seed=2, sharp=2), numbers(1, 4, 6, seed=3)),
 ]
-read.observe = learning
+read.observe = with_gradients("alpha", "v")
 read.mistakes = {
     "the heads' results lie one after the other: transpose back to (B, C, heads, d / heads) before you join them": (
         lambda alpha, v: (alpha @ transformer.split(v, alpha.shape[1])).reshape(len(v), -1, v.shape[2])
@@ -93,6 +98,9 @@ visible.says = "words alone, and words after places"
 visible.cases = lambda: [(0, 4), (3, 2), (2, 5)]
 visible.mistakes = {
     "True and False are exchanged: True is where one may look": lambda p, w: ~visible(p, w),
+    "a place sees only those before it: the whole picture was there first": lambda *n: (
+        torch.ones(sum(n), sum(n)).tril() > 0
+    ),
     "a word may look at itself": lambda p, w: visible(p, w) & ~torch.diag(torch.arange(p + w) >= p),
     "a word sees those after it: that is the caption which it should predict": (
         lambda p, w: (torch.arange(p + w) >= p).unsqueeze(1) | (torch.arange(p + w) < p)
@@ -157,11 +165,12 @@ def gated(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
 
 gated.says = "a gate that is shut, open and negative; the gradients"
 gated.cases = lambda: [(numbers(B, C, d), numbers(B, C, d, seed=1), torch.tensor(g)) for g in (0.0, 0.8, -2.0)]
-gated.observe = learning
+gated.observe = with_gradients("x", "found", "g")
 gated.mistakes = {
     "a sigmoid is half open at g = 0: with tanh it is shut": lambda x, found, g: x + torch.sigmoid(g) * found,
     "x goes through the gate too: shut, nothing is left of the language": lambda x, found, g: g.tanh() * (x + found),
     "without the tanh nothing keeps the gate below 1": lambda x, found, g: x + g * found,
+    "x fades as the gate opens: it passes whole": lambda x, found, g: x + g.tanh() * (found - x),
 }
 
 
@@ -176,7 +185,7 @@ sequence.cases = lambda: [
     (numbers(B, n, 4), torch.arange(B * C).view(B, C), lambda a: a @ numbers(4, d), lambda ids: numbers(6, d)[ids])
     for n in (L, 1)
 ]
-sequence.observe = learning
+sequence.observe = with_gradients("a")
 sequence.mistakes = {
     "the places come first, so that every word may look back at them": (
         lambda a, words, project, E: torch.cat([E(words), project(a)], 1)
