@@ -71,7 +71,7 @@ def show(folder: Path) -> None:
 
 
 def _scenes(page: Path) -> Iterator[tuple[Path, str]]:
-    """Draw scenes of the test split into the page."""
+    """Draw test scenes into the page."""
     for name in (f"test-{number:06}" for number in range(SCENES)):
         scenes.scene(name).photo().save(page / f"{name}.webp", lossless=True)
         yield page / f"{name}.webp", ""
