@@ -185,7 +185,7 @@ async function show(file, name, known = null) {
   const drawn = Boolean(known?.drawn);
   Object.assign(shown, { picture, size: [width, height], name, opened, drawn, known: known?.steps ?? null, over: -1 });
   on.picture.dataset.name = name;
-  showCredit(known?.credit ?? "");
+  showCredit(known?.credit ? `Photograph: ${known.credit}` : "");
   if (!fits(modelOf())) on.model.value = (contents.models.find(fits) ?? contents.models[0]).name;
   await say([], null, animated ? "This file moves; the page takes its first picture. " : "");
 }
