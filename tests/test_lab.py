@@ -21,7 +21,7 @@ from satlib.data import scenes
 Scrubber(satlib.load("scenes-soft", "cpu"), {"a drawn scene": scenes.scene("test-000003").photo()})"""
 LAB = Path(__file__).resolve().parent.parent / "tools" / "lab.sh"
 PORT, TOKEN = 8917, "let-me-in"
-MARKED = "document.querySelector(`button[style*='background: rgb(0, 114, 178)']`)?.innerText"
+MARKED = "document.querySelector(`button[style*='rgb(0, 114, 178)']`)?.innerText"
 
 
 @pytest.fixture(scope="module")
