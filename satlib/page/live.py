@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pooch
@@ -29,7 +30,7 @@ SCENES = 16
 CONTENTS = "page.json"
 _SOURCE = Path(__file__).parent / "static"
 _WASM = "ort-wasm-simd-threaded.wasm"
-# A photograph in REUSE.toml, its owner and licence.
+# In REUSE.toml: photograph, owner, licence.
 _PHOTOGRAPH = re.compile(r'"(notebooks/photographs/.+?)".*\n.*"(.+)"\n.*"(.+)"')
 
 
@@ -48,12 +49,8 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
         for captioner in progress_bar(captioners, desc="exporting"):
             recipe = captioner.recipe
             export.export(captioner, new / recipe.name, storage)
-            about = {
-                "data": recipe.data.name,
-                "attention": recipe.decoder.attention,
-                "words": len(captioner.vocabulary),
-            }
-            contents["models"].append({"name": recipe.name, **about})
+            about = {"name": recipe.name, "data": recipe.data.name, "attention": recipe.decoder.attention}
+            contents["models"].append(about | {"words": len(captioner.vocabulary)})
             kind, pictures = ("scenes", _scenes) if recipe.data.name == "scenes" else ("photographs", _photographs)
             for path, credit in () if contents[kind] else pictures(new):
                 contents[kind][path.name] = credit
@@ -66,23 +63,25 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
 def show(folder: Path) -> None:
     """Serve a page to this machine's browser until Ctrl-C."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder)) as server:
-        webbrowser.open(f"http://127.0.0.1:{server.server_port}")
+        print(address := f"http://127.0.0.1:{server.server_port}")
+        Thread(target=webbrowser.open, args=[address]).start()  # it may wait for the browser
         server.serve_forever()
 
 
 def _scenes(page: Path) -> Iterator[tuple[Path, str]]:
     """Draw test scenes into the page."""
-    for name in (f"test-{number:06}" for number in range(SCENES)):
-        scenes.scene(name).photo().save(page / f"{name}.webp", lossless=True)
-        yield page / f"{name}.webp", ""
+    for number in range(SCENES):
+        path = page / f"test-{number:06}.webp"
+        scenes.scene(path.stem).photo().save(path, lossless=True)
+        yield path, ""
 
 
 def _photographs(page: Path) -> Iterator[tuple[Path, str]]:
-    """Copy the course's photographs, which a checkout has, into the page: with owner and licence."""
+    """Copy a checkout's photographs into the page: with owner and licence."""
     root = _SOURCE.parents[2]
-    about = root / "REUSE.toml"
-    for file, *credit in _PHOTOGRAPH.findall(about.read_text(encoding="utf-8") if about.is_file() else ""):
-        yield Path(shutil.copy(root / file, page)), ", ".join(credit)
+    for about in root.glob("REUSE.toml"):
+        for file, *credit in _PHOTOGRAPH.findall(about.read_text(encoding="utf-8")):
+            yield Path(shutil.copy(root / file, page)), ", ".join(credit)
 
 
 def _runtime() -> Path:
