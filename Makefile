@@ -29,8 +29,8 @@ test-slow: .venv/.dev  ## run the tests that `make test` leaves out: browsers, J
 test-all: lint  ## check style, and run all tests
 	$(PYTEST) $(ARGS)
 
-lab: .venv/.installed  ## open the course in JupyterLab
-	JUPYTER_CONFIG_PATH="$(CURDIR)/tools/jupyter" $(BIN)/jupyter lab --notebook-dir=. notebooks/00_look.ipynb $(ARGS)
+lab: .venv/.installed  ## open the course in JupyterLab, on copies in work/, where what you save stays yours
+	@BIN=$(BIN) sh tools/lab.sh $(ARGS)
 
 notebooks: .venv/.dev  ## run the notebooks whose sources have changed (ARGS=--all: all of them), and write the index
 	$(BIN)/python tools/notebooks.py make $(ARGS)
@@ -44,7 +44,7 @@ notebooks-check: .venv/.dev  ## run the notebooks; are they what their sources g
 exercises: .venv/.installed  ## write the exercises and their solutions from their sources
 	$(BIN)/python tools/exercises.py make $(ARGS)
 
-check: .venv/.installed  ## are the exercises right? a table: done, blank, or wrong and why
+check: .venv/.installed  ## are your exercises right? a table: done, blank, or wrong and why
 	OMP_NUM_THREADS=1 $(BIN)/satlib check $(ARGS)
 
 # What is committed, and the solutions: all of them must be done.

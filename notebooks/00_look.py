@@ -54,10 +54,10 @@ use_page_style()
 # %% [markdown]
 # ## Move the light
 #
-# <!-- index: claim: every word comes with a map of where it was seen | the maps alpha_t of a generated caption, along a slider and drawn | satcourse.widgets.scrubber.Scrubber | tests/test_scrubber.py::test_it_says_and_shows_what_the_captioner_does -->
+# <!-- index: claim: every word comes with a map of where it was seen | the maps alpha_t of a generated caption, word by word and drawn | satcourse.widgets.scrubber.Scrubber | tests/test_scrubber.py::test_it_says_and_shows_what_the_captioner_does -->
 #
 # This captioner has seen drawings and sentences about them, and nobody ever told it where anything is. The drawing below is new
-# to it. **Drag the slider under the sentence**: the picture is bright where the model looks as it chooses the word. We call that
+# to it. **Press its words, one after another**: the picture is bright where the model looks as it chooses the word. We call that
 # *the light*.
 #
 # At which of the 13 words does the light first lie on the star?
@@ -81,7 +81,7 @@ print(*[w.upper() if on else w for w, on in zip(caption.words, on_star)])
 #
 # ## Now you choose where it looks
 #
-# Does the light matter, or is it only decoration? Test it. Go back to the slider, choose word 9, "green", and **click on the
+# Does the light matter, or is it only decoration? Test it. Go back to the sentence, press word 9, "green", and **click on the
 # triangle**. (By keyboard: Tab, then the space bar.) All attention for that word is now where you put it. The words
 # before it stay, and the model writes the rest by itself. How many of the 13 words will change?
 #

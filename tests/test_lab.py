@@ -1,4 +1,4 @@
-"""A notebook in JupyterLab, as a reader has it: the scrubber's light follows a hand, and a click on the picture changes the word.
+"""A notebook in JupyterLab, as a reader has it: a word is pressed, and a click on the picture changes it; copies stay the reader's.
 
 Needs Chromium (apt install chromium) and Playwright (of the dev extra); skipped where one of them is missing.
 """
@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -18,8 +19,9 @@ from satcourse.widgets.scrubber import Scrubber
 from satlib.data import scenes
 
 Scrubber(satlib.load("scenes-soft", "cpu"), {"a drawn scene": scenes.scene("test-000003").photo()})"""
+LAB = Path(__file__).resolve().parent.parent / "tools" / "lab.sh"
 PORT, TOKEN = 8917, "let-me-in"
-MARKED = "document.querySelector(`span[style*='background']`)?.innerText"
+MARKED = "document.querySelector(`button[style*='rgb(0, 114, 178)']`)?.innerText"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def lab(chromium, tmp_path_factory):
         server.terminate()
 
 
-def test_the_scrubber_s_light_follows_a_hand_and_a_click_changes_the_word(lab, browser):
+def test_a_word_is_pressed_and_a_click_on_the_picture_changes_it(lab, browser):
     page = browser.new_page(viewport={"width": 1400, "height": 1100})
     page.set_default_timeout(240_000)
     for _ in range(600):
@@ -48,13 +50,25 @@ def test_the_scrubber_s_light_follows_a_hand_and_a_click_changes_the_word(lab, b
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     page.wait_for_function(f"() => {MARKED} === 'a'")  # it starts at the first word
-    words, handle = page.locator(".widget-html").first.locator("span"), page.locator(".noUi-handle").first
-    handle.hover()  # drag it along the sentence
-    page.mouse.down()
-    target, own = words.nth(4).bounding_box(), handle.bounding_box()
-    page.mouse.move(target["x"] + target["width"] / 2, own["y"] + own["height"] / 2, steps=8)
-    page.mouse.up()
+    page.locator(".widget-button", has_text="circle").first.click()
     page.wait_for_function(f"() => {MARKED} === 'circle'")
     box = page.locator("img.widget-image").first.bounding_box()
     page.mouse.click(box["x"] + 0.68 * box["width"], box["y"] + 0.75 * box["height"])  # the star
     page.wait_for_function(f"() => {MARKED} === 'star'")
+
+
+def test_what_a_learner_has_saved_stays_and_the_rest_is_renewed(tmp_path):
+    mine, other = (tmp_path / "work" / name / "00.ipynb" for name in ("notebooks", "exercises"))
+    (tmp_path / "jupyter").touch(0o755)
+
+    def lab(text):
+        for name in ("notebooks/00.ipynb", "notebooks/INDEX.md", "exercises/00.ipynb", "exercises/AGENTS.md"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+        subprocess.run(["sh", LAB], cwd=tmp_path, env=os.environ | {"BIN": str(tmp_path)}, check=True)
+
+    lab("one [a](../docs/a.md) [b](../exercises/00.ipynb)")
+    assert mine.read_text() == other.read_text() == "one [a](../../docs/a.md) [b](../exercises/00.ipynb)"
+    mine.write_text("my work")
+    lab("two")
+    assert (mine.read_text(), other.read_text()) == ("my work", "two")

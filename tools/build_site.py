@@ -27,11 +27,8 @@ PICTURE = (
     "![A drawn scene above its caption; word by word, what the word describes keeps its colours](docs/attention.webp)"
 )
 LIVE = """\
-Try it: choose a word under the picture, then tap the picture, and the model looks there. It runs in your browser; your own
-pictures stay on your device.
-
-<iframe class="live" src="live/index.html" title="The captioner in your browser" loading="lazy"></iframe>
-<p><a href="live/index.html">Open the captioner on a page of its own</a></p>
+<iframe class="live" src="live/index.html" title="The captioner in your browser"></iframe>
+<p><a href="live/index.html">Open it on a page of its own</a></p>
 """
 WIDGET = "application/vnd.jupyter.widget-view+json"
 NO_WIDGET = "> *Here the notebook has a control to move, and a picture that follows it. Start the course with `make lab` to use it.*"
@@ -60,8 +57,8 @@ def modules() -> list[str]:
 class Pages:
     """Writes the pages' sources into a folder, with links put right for the site."""
 
-    def __init__(self, folder: Path, pages: list[str]) -> None:
-        self.folder, self.pages, self.modules = folder, {*pages}, modules()
+    def __init__(self, folder: Path, pages: list[str], live: bool) -> None:
+        self.folder, self.pages, self.live, self.modules = folder, {*pages}, live, modules()
 
     def write(self, path: str, text: str) -> None:
         """Write a page's source, at the place that it has in the repository."""
@@ -110,6 +107,8 @@ class Pages:
                 cell.source = re.sub(solution, NO_SOLUTION, cell.source, flags=re.S)
         self.write(f"downloads/{path}", nbformat.writes(book))
         first, *rest = book.cells
+        if self.live and path == "notebooks/00_look.ipynb":  # in place of its picture
+            first.source = re.sub(r"!\[.*\)", LIVE.replace("live/", "../live/"), first.source)
         first.source += f"\n\n{{download}}`Download this notebook <../downloads/{path}>` ({posixpath.basename(path)})"
         # A second title would be a second page in the table of contents.
         lower = any(re.match("# ", cell.source) for cell in rest if cell.cell_type == "markdown")
@@ -155,12 +154,12 @@ def satlib(*arguments: str) -> str:
 
 
 def write_source(folder: Path, live: bool) -> None:
-    """Write all that Sphinx reads into a folder, which is replaced; `live`: the front page begins with the live page."""
+    """Write all that Sphinx reads into a folder, which is replaced; `live`: the live page is in the front page and in notebook 00."""
     shutil.rmtree(folder, ignore_errors=True)
     books = [path for name in ("notebooks", "exercises") for path in sorted((ROOT / name).glob("[0-9][0-9]_*.ipynb"))]
     books = [path.relative_to(ROOT).as_posix() for path in books]
     texts = [*(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), *MORE]
-    pages = Pages(folder, books + texts)
+    pages = Pages(folder, books + texts, live)
     for path in books:
         pages.notebook(path)
     for path in texts:

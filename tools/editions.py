@@ -50,8 +50,8 @@ def cells(source: Path, edition: str) -> list[NotebookNode]:
         )
         result.append(new_code_cell(f"progress({int(source.stem[:2])})"))
     for number, cell in enumerate(result):
-        if edition != READ and cell.cell_type == "markdown":  # a link that leads from one notebook to another
-            cell.source = re.sub(r"\]\((?=\d\d_\w+\.ipynb)", "](../notebooks/", cell.source)
+        if edition != READ and cell.cell_type == "markdown":  # a link between notebooks, or to the index
+            cell.source = re.sub(r"\]\((?=\d\d_\w+\.ipynb|INDEX)", "](../notebooks/", cell.source)
         cell.id = f"{'' if edition == READ else edition[0]}{source.stem[:2]}-{number:03}"  # the same each time
     return result
 

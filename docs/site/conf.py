@@ -2,6 +2,7 @@
 
 import builtins
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -60,6 +61,9 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
+_urls = tomllib.loads((HERE.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
+if "Source" in _urls:  # once the repository has an address
+    html_theme_options |= {"repository_url": _urls["Source"], "use_repository_button": True}
 (_mathjax,) = find_spec("sphinx-mathjax-offline").submodule_search_locations
 html_static_path.append(str(Path(_mathjax) / "static" / "mathjax" / "tex-svg.js"))  # one file, which needs no fonts
 mathjax_path = "tex-svg.js"

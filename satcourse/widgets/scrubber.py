@@ -1,5 +1,5 @@
-"""A word scrubber: drag along a caption, and the picture shows where the model looked; click on the picture, and it looks there;
-press another word, and the caption goes on from that.
+"""A caption to press: press a word, and the picture shows where the model looked; click on the picture, and it looks there; press
+another word, and the caption goes on from that.
 
 Scrubber(satlib.load("scenes-soft"), {"a scene": scenes.scene("test-000000").photo()})
 """
@@ -26,19 +26,19 @@ _WIDE = 760  # pixels of the whole widget; JupyterLab and Colab have room for it
 _LONGEST = 406  # pixels of the picture's longer side
 _BLUE, _ORANGE = "#0072b2", "#d55e00"
 STILL = (
-    "> **Run > Run All Cells**, and here is a slider along the sentence, and a picture to click on. Until then, all its steps at "
-    "once; the thin line surrounds where the light has at least half of its maximum:"
+    "> **Run > Run All Cells**, and here are words to press, and a picture to click on. Until then, all its steps at once; the "
+    "thin line surrounds where the light has at least half of its maximum:"
 )
 
 
 class Scrubber:
-    """A caption with a slider below its words, and the picture in its own colours where the model looks at the chosen word.
+    """A caption of buttons, and the picture in its own colours where the model looks at the chosen word.
 
     A click on the picture forces all attention of the chosen word to that place; a second click releases it. A word that is pressed
     or typed stands in place of the chosen one. The words before it stay, and the model continues after it (greedily, as
-    `reading.read`). Setting the controls' values in code acts like a hand.
+    `reading.read`). Pressing the controls in code acts like a hand.
 
-    own, reading: the caption with nothing forced, and the one that is shown. places: word index -> (row, column) that the word is
+    own, reading: the caption with nothing forced, and the one that is shown. index: of the chosen word. places: word index -> (row, column) that the word is
     forced to look at. said: the first words, up to the last that was pressed or typed. cells: a transparent button over each place.
     """
 
@@ -47,9 +47,8 @@ class Scrubber:
         self._grid = captioner.encoder.grid
         self.picture = ipywidgets.Dropdown(options=list(pictures), description="picture", layout={"width": "260px"})
         self.release = ipywidgets.Button(description="let it go on by itself", layout={"width": "190px"})
-        self.word = ipywidgets.IntSlider(min=0, max=1, readout=False)
-        self.sentence, self.note = ipywidgets.HTML(), ipywidgets.HTML(layout={"width": "310px"})
-        self._heading = ipywidgets.HTML()
+        self.words, self.sentence = [], ipywidgets.HBox(layout={"flex_flow": "row wrap"})
+        self.note, self._heading = ipywidgets.HTML(layout={"width": "310px"}), ipywidgets.HTML()
         self.alternatives = [ipywidgets.Button(layout={"width": "110px"}) for _ in range(ALTERNATIVES)]
         self._bars = [ipywidgets.HTML(layout={"width": "190px"}) for _ in range(ALTERNATIVES)]
         words = captioner.vocabulary.words[2:]
@@ -63,12 +62,11 @@ class Scrubber:
         beside.layout.margin = "0 0 0 24px"
         head = [self.picture] if len(pictures) > 1 else []
         body = ipywidgets.HBox([self._over, beside])
-        self.box = ipywidgets.VBox([*head, self.sentence, self.word, body], layout={"width": f"{_WIDE + 8}px"})
+        self.box = ipywidgets.VBox([*head, self.sentence, body], layout={"width": f"{_WIDE + 8}px"})
 
         for number, button in enumerate(self.alternatives):
-            button.on_click(lambda _, number=number: self.say(self.reading.alternatives[self.word.value][number][0]))
+            button.on_click(lambda _, number=number: self.say(self.reading.alternatives[self.index][number][0]))
         self.picture.observe(self._start_over, "value")
-        self.word.observe(self._redraw, "value")
         self.instead.observe(lambda change: change["new"] and self.say(change["new"]), "value")
         self.release.on_click(lambda _: self._continue({}, []))
         self._start_over()
@@ -84,14 +82,14 @@ class Scrubber:
     def look_at(self, place: tuple[int, int]) -> None:
         """Force the chosen word's attention to a place (row, column), or release the word if it is already forced there."""
         places = dict(self.places)
-        if places.pop(self.word.value, None) != place:
-            places[self.word.value] = place
+        if places.pop(self.index, None) != place:
+            places[self.index] = place
         self._continue(places, self.said)
 
     def say(self, word: str) -> None:
         """Put a word in place of the chosen one: the words before it stay, and the model continues after it."""
         try:
-            self._continue(self.places, [*self.reading.labels[: self.word.value], word])
+            self._continue(self.places, [*self.reading.labels[: self.index], word])
         except SatlibError as error:  # not in the vocabulary
             self.note.value = html.escape(str(error))
 
@@ -109,8 +107,8 @@ class Scrubber:
         self._a = annotate(self._captioner, self._photo)
         self.own = read(self._captioner, self._a)
         self._arrange()
+        self.index = 0
         self._continue({}, [])
-        self.word.value = 0
 
     def _arrange(self) -> None:
         """Lay the buttons over the part of the picture that the encoder sees."""
@@ -133,19 +131,19 @@ class Scrubber:
             light[index, row, column] = 1
         self.reading = read(self._captioner, self._a, said, given=light.flatten(1))
         self.places, self.said = places, said
-        last = len(self.reading.labels) - 1
-        self.word.value = min(self.word.value, last)  # before the maximum, which would move it
-        self.word.max = last
-        half = _WIDE / (2 * (last + 1))  # of a word's column: the slider's ends are below the first and the last word
-        self.word.layout.width, self.word.layout.margin = f"{_WIDE - 2 * half + 20:.0f}px", f"0 0 0 {half - 10:.0f}px"
-        self._redraw()
+        for number in range(len(self.words), len(self.reading.labels)):
+            self.words.append(ipywidgets.Button(layout={"width": "auto", "padding": "0 8px"}))
+            self.words[number].on_click(lambda _, number=number: self.choose(number))
+        self.choose(min(self.index, len(self.reading.labels) - 1))
 
-    def _redraw(self, _: Any = None) -> None:
-        index, buffer = self.word.value, io.BytesIO()
+    def choose(self, index: int) -> None:
+        """Choose a word: show where the model looks for it."""
+        self.index, buffer = index, io.BytesIO()
         lit = overlay.lit(self._photo, self.reading.alphas[index : index + 1], _LONGEST, self._captioner.view)[0]
         Image.fromarray(lit).save(buffer, "PNG", compress_level=1)
         self.image.value = buffer.getvalue()
-        self.sentence.value, self.note.value, self.instead.value = self._words(index), self._note(), ""
+        self._say()
+        self.note.value, self.instead.value = self._note(), ""
         where = "where <b>you</b> make it look" if index in self.places else "where it looks by itself"
         self._heading.value = f"Word {index + 1}, {where}. Say instead:"
         rows = zip(self.alternatives, self._bars, self.reading.alternatives[index], strict=True)
@@ -159,21 +157,17 @@ class Scrubber:
         for place, cell in zip(itertools.product(*map(range, self._grid)), self.cells, strict=True):
             cell.layout.border = f"3px solid {_ORANGE}" if place == forced else "none"
 
-    def _words(self, index: int) -> str:
-        """The sentence: a column for each word, the chosen one on blue, words that differ from the model's own in italics."""
-        labels, own, spans = self.reading.labels, dict(enumerate(self.own.labels)), ""
-        for number, label in enumerate(labels):
-            size = min(15.0, 1.95 * _WIDE / len(labels) / len(label))
-            style = f"font-size:{size:.1f}px;border-radius:4px;padding:3px 0;"
-            if label != own.get(number):
-                style += f"color:{_ORANGE};font-style:italic;font-weight:bold;"
-            if number == index:
-                style += f"background:{_BLUE};color:white;"
-            if number in self.places or number == len(self.said) - 1:
-                style += f"box-shadow:inset 0 -3px {_ORANGE};"
-            spans += f'<span style="{style}">{html.escape(label)}</span>'
-        columns = f"display:grid;grid-template-columns:repeat({len(labels)},1fr);align-items:center;text-align:center"
-        return f'<div style="width:{_WIDE}px;{columns}">{spans}</div>'
+    def _say(self) -> None:
+        """The sentence: the chosen word on blue, words that differ from the model's own in orange italics."""
+        labels, own = self.reading.labels, self.own.labels
+        self.sentence.children = self.words[: len(labels)]
+        for number, (button, label) in enumerate(zip(self.words, labels, strict=False)):
+            chosen, same = number == self.index, own[number : number + 1] == [label]
+            button.description, button.style.button_color = label, _BLUE if chosen else None
+            button.style.text_color = "white" if chosen else None if same else _ORANGE
+            button.style.font_style, button.style.font_weight = ("normal", "normal") if same else ("italic", "bold")
+            moved = number in self.places or number == len(self.said) - 1
+            button.layout.border_bottom = f"3px solid {_ORANGE}" if moved else "none"
 
     def _note(self) -> str:
         """How to force the light, and what the model says by itself where the caption is another."""

@@ -1,6 +1,6 @@
 """The command line: `satlib --help`.
 
-A command is a function below its options; its docstring is its help. It imports what it needs when it runs, so that
+A command is a function below its options; its docstring is its help. It imports what it needs when it runs:
 `satlib --help` answers at once. Other packages add commands in a module of the entry-point group "satlib.commands".
 """
 
@@ -392,22 +392,25 @@ def export(options: argparse.Namespace) -> None:
         print(f"written to {options.target}")
         return
     if options.target.suffix != ".safetensors":
-        raise SatlibError(f"{options.target} must end in .safetensors, the format of the file")
+        raise SatlibError(f"{options.target} must end in .safetensors")
     captioner.save(options.target, options.storage)
     print(f"{options.target}: {options.target.stat().st_size / 1e6:.1f} MB, {options.storage}")
 
 
 @command(
     option("folder", type=Path, help="the folder to write"),
-    option("--model", action="append", default=[], dest="models", metavar="MODEL", help=f"{_A_MODEL}; repeatable"),
+    option("--model", action="append", dest="models", metavar="MODEL", help=f"{_A_MODEL}; repeatable"),
+    option("--open", action="store_true", help="show it"),
     STORAGE,
 )
 def page(options: argparse.Namespace) -> None:
-    """Write a web page on which captioners run in the visitor's browser."""
+    """Write a web page on which captioners run in the browser."""
     from satlib.page import live
 
-    live.write(options.folder, options.models or live.MODELS, options.storage)
-    print(f"written to {options.folder}; to see it: python -m http.server -d {options.folder}")
+    live.write(options.folder, options.models, options.storage)
+    print(f"written to {options.folder}")
+    if options.open:
+        live.show(options.folder)
 
 
 @command(

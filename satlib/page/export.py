@@ -178,7 +178,6 @@ def _traced(
             output_names=outputs,
             dynamic_shapes=tuple({0: rows} if name in of_rows else {} for name in inputs),
             dynamo=True,
-            verbose=False,
         )
     assert program is not None
     return program.model_proto

@@ -1,21 +1,24 @@
 """A static web page on which captioners run: `satlib page`. Any file server can serve the folder; nothing leaves the visitor's device.
 
-A folder holds the page (satlib/page/static), onnxruntime-web, the models (`export`), 60 drawn scenes, and page.json, which lists
-models and files with their SHA-256. Graphs and WebAssembly are gzip files, which the page unpacks itself.
+A folder holds the page (satlib/page/static), onnxruntime-web, the models (`export`), pictures, and page.json, which lists models and
+pictures. build.js packs what is large, and writes beside each picture what its model says.
 """
 
-import gzip
 import hashlib
+import re
 import shutil
 import subprocess
-import time
+import webbrowser
 from collections.abc import Iterator, Sequence
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pooch
 
-from satlib.data import scenes
+from satlib.data import images, scenes
 from satlib.errors import SatlibError
 from satlib.files.atomic import write_json
 from satlib.files.progress import progress_bar
@@ -23,66 +26,62 @@ from satlib.model.captioner import Captioner
 from satlib.page import export
 
 MODELS = ("scenes-soft", "scenes-hard", "flickr8k-lite0-coco")
-SCENES = 60
+SCENES = 16
 CONTENTS = "page.json"
 _SOURCE = Path(__file__).parent / "static"
-_RUNTIME, _WASM = "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"
+_WASM = "ort-wasm-simd-threaded.wasm"
+# In REUSE.toml: photograph, owner, licence.
+_PHOTOGRAPH = re.compile(r'"(notebooks/photographs/.+?)".*\n.*"(.+)"\n.*"(.+)"')
 
 
-def write(folder: Path, models: Sequence[Path | str], storage: str = "int8") -> dict[str, Any]:
-    """Write the page into a new folder, or over an earlier page: -> the content of page.json.
+def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str = "int8") -> None:
+    """Write the page into a new folder, or over an earlier page.
 
     Raises:
         SatlibError: npm or a package is missing, the folder holds something else, or a model cannot be exported.
     """
-    captioners = [Captioner.load(model) for model in models]
+    captioners = [Captioner.load(model) for model in models or MODELS]
     runtime = _runtime()
     with export.replaced(folder, CONTENTS) as new:
-        shutil.copy(runtime / _RUNTIME, new)
-        (new / "onnxruntime.wasm.gz").write_bytes(gzip.compress((runtime / _WASM).read_bytes(), mtime=0))
-        for file in (file for kind in ("js", "html", "css") for file in _SOURCE.glob(f"*.{kind}")):
+        for file in (*_SOURCE.glob("*.*"), runtime / "ort.wasm.bundle.min.mjs", runtime / _WASM):
             shutil.copy(file, new)
-        worker = (_SOURCE / "sw.js").read_text(encoding="utf-8")  # a browser notices a new page by the worker's version
-        (new / "sw.js").write_text(worker.replace('VERSION = ""', f'VERSION = "{time.time():.0f}"'), encoding="utf-8")
-        files: dict[str, Any] = {}
-        entries = [_model(captioner, new, storage, files) for captioner in progress_bar(captioners, desc="exporting")]
-        pictures = list(_scenes(new)) if any(entry["data"] == "scenes" for entry in entries) else []
-        runtime_bytes = (new / "onnxruntime.wasm.gz").stat().st_size
-        contents = {"models": entries, "scenes": pictures, "runtime": runtime_bytes, "files": files}
+        contents: dict[str, Any] = {"models": [], "scenes": {}, "photographs": {}, "colours": scenes.grammar.COLOURS}
+        for captioner in progress_bar(captioners, desc="exporting"):
+            recipe = captioner.recipe
+            export.export(captioner, new / recipe.name, storage)
+            about = {"name": recipe.name, "data": recipe.data.name, "attention": recipe.decoder.attention}
+            contents["models"].append(about | {"words": len(captioner.vocabulary)})
+            kind, pictures = ("scenes", _scenes) if recipe.data.name == "scenes" else ("photographs", _photographs)
+            for path, credit in () if contents[kind] else pictures(new):
+                contents[kind][path.name] = credit
+                pixels = images.square(images.open_photo(path), captioner.view)
+                path.with_suffix(".pixels").write_bytes(images.to_tensor(pixels).numpy().tobytes())
         write_json(new / CONTENTS, contents)
-    return contents
+        subprocess.run(["node", new / "build.js"], check=True)
 
 
-def _model(captioner: Captioner, page: Path, storage: str, files: dict[str, Any]) -> dict[str, Any]:
-    """Export a captioner into the page and pack its graphs: -> its entry in page.json.
-
-    `files` receives the size and hash of each file's unpacked content, which the page checks.
-    """
-    recipe = captioner.recipe
-    folder = page / recipe.name
-    manifest = export.export(captioner, folder, storage)
-    for name, content in manifest["files"].items():
-        packed = "" if name == export.WORDS else ".gz"
-        files[f"{recipe.name}/{name}{packed}"] = content
-        if packed:
-            (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes(), mtime=0))
-            (folder / name).unlink()
-    return {
-        "name": recipe.name,
-        "data": recipe.data.name,
-        "attention": recipe.decoder.attention,
-        "words": len(captioner.vocabulary),
-        "bytes": sum(file.stat().st_size for file in folder.iterdir()),
-    }
+def show(folder: Path) -> None:
+    """Serve a page to this machine's browser until Ctrl-C."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder)) as server:
+        print(address := f"http://127.0.0.1:{server.server_port}")
+        Thread(target=webbrowser.open, args=[address]).start()  # it may wait for the browser
+        server.serve_forever()
 
 
-def _scenes(folder: Path) -> Iterator[str]:
-    """Draw scenes of the test split into the page: their files."""
-    (folder / "scenes").mkdir()
-    for example in scenes.load(0, 0, SCENES).split("test"):
-        name = f"scenes/{example.image_id}.webp"
-        scenes.scene(example.image_id).photo().save(folder / name, lossless=True)
-        yield name
+def _scenes(page: Path) -> Iterator[tuple[Path, str]]:
+    """Draw test scenes into the page."""
+    for number in range(SCENES):
+        path = page / f"test-{number:06}.webp"
+        scenes.scene(path.stem).photo().save(path, lossless=True)
+        yield path, ""
+
+
+def _photographs(page: Path) -> Iterator[tuple[Path, str]]:
+    """Copy a checkout's photographs into the page: with owner and licence."""
+    root = _SOURCE.parents[2]
+    for about in root.glob("REUSE.toml"):
+        for file, *credit in _PHOTOGRAPH.findall(about.read_text(encoding="utf-8")):
+            yield Path(shutil.copy(root / file, page)), ", ".join(credit)
 
 
 def _runtime() -> Path:

@@ -24,6 +24,8 @@ const BARRED = -Infinity;
  * @property {{word: number, p: number}[]} best the five likeliest words
  * @property {Float32Array} alpha the map (L,)
  * @property {number} beta the gate
+ * @property {number[]} [places] the word for all light on each place alone (L,)
+ * @property {number[]} [percent] its probability
  *
  * @typedef {object} Wish
  * @property {number[]} words the words that are given; the model goes on from there
@@ -33,6 +35,7 @@ const BARRED = -Infinity;
  * @property {boolean} onePlace draw one place from the map for each word, as hard attention is trained; otherwise z_t is the mean
  * @property {Float32Array | null} light where the model is to look (L,), from the first word that is not given
  * @property {boolean} once at that word only
+ * @property {boolean} [everywhere] whether each step has `places`
  */
 
 /** @param {Float32Array} values */
@@ -108,13 +111,13 @@ export class Captioner {
    * @param {Seen} seen
    * @param {{h: Float32Array, c: Float32Array}} state (B, n) each
    * @param {number[][]} said the ids of the words so far of each hypothesis, -1 at the start
-   * @param {Float32Array | null} light (L,), for all hypotheses
+   * @param {Float32Array | null} light (L,), for all hypotheses; or (B, L)
    * @param {boolean} mustEnd
    */
   async step(seen, state, said, light, mustEnd) {
     const [rows, L] = [said.length, seen.a.dims[1]];
     const lit = new Float32Array(rows * L);
-    if (light) for (let row = 0; row < rows; row++) lit.set(light, row * L);
+    if (light) for (let at = 0; at < lit.length; at += light.length) lit.set(light, at);
     const float = (/** @type {Float32Array} */ values) =>
       new ort.Tensor("float32", values, [rows, values.length / rows]);
     const out = await this.decoder.run({
@@ -159,6 +162,7 @@ export class Captioner {
     for (let t = 0; said[t] !== end; t++) {
       const ends = t >= this.manifest.decoding.max_length;
       const light = this.lightAt(wish, t);
+      const everywhere = wish.everywhere ? await this.everywhere(seen, state, said, ends) : {};
       let out = await this.step(seen, state, [said], light, ends);
       if (wish.onePlace && !light) {
         const place = new Float32Array(out.alpha.length);
@@ -176,8 +180,26 @@ export class Captioner {
       }
       const best = top(p, 5).map((word) => ({ word, p: p[word] }));
       said.push(next);
-      yield { word: next, p: p[next], best, alpha: out.alpha, beta: out.beta[0] };
+      yield { word: next, p: p[next], best, alpha: out.alpha, beta: out.beta[0], ...everywhere };
     }
+  }
+
+  /**
+   * The likeliest next word with all light on each place alone (L,), and its probability in percent.
+   * @param {Seen} seen
+   * @param {{h: Float32Array, c: Float32Array}} state
+   * @param {number[]} said
+   * @param {boolean} mustEnd
+   */
+  async everywhere(seen, { h, c }, said, mustEnd) {
+    const L = seen.a.dims[1];
+    const repeated = (/** @type {Float32Array} */ values) => Float32Array.from({ length: L * values.length }, (_, at) => values[at % values.length]);
+    const one = Float32Array.from({ length: L * L }, (_, at) => Number(at % (L + 1) === 0));
+    const { log_p } = await this.step(seen, { h: repeated(h), c: repeated(c) }, Array(L).fill(said), one, mustEnd);
+    const K = log_p.length / L;
+    const rows = Array.from({ length: L }, (_, row) => log_p.subarray(row * K, (row + 1) * K));
+    const places = rows.map(largest);
+    return { places, percent: rows.map((row, at) => Math.round(100 * Math.exp(row[places[at]]))) };
   }
 
   /**

@@ -4,6 +4,9 @@
 const DIMMED = 0.55; // of a pixel's value, where there is no attention
 const LUMA = [0.299, 0.587, 0.114];
 
+/** @type {Map<string, Float64Array[]>} */
+const smoothings = new Map();
+
 /**
  * How much each cell counts in each pixel of a line: cells fill their pixels, then a Gaussian of one cell smooths them. The line
  * is mirrored at its ends.
@@ -11,6 +14,14 @@ const LUMA = [0.299, 0.587, 0.114];
  * @param {number} pixels
  */
 function smoothing(cells, pixels) {
+  const key = `${cells} ${pixels}`;
+  const made = smoothings.get(key) ?? smooth(cells, pixels);
+  smoothings.set(key, made);
+  return made;
+}
+
+/** @param {number} cells @param {number} pixels */
+function smooth(cells, pixels) {
   const sigma = pixels / cells;
   const radius = Math.floor(4 * sigma + 0.5);
   const kernel = Float64Array.from({ length: 2 * radius + 1 }, (_, k) => Math.exp(-0.5 * ((k - radius) / sigma) ** 2));
@@ -42,7 +53,9 @@ export function upsample(alpha, [rows, columns], width, height) {
       line[column] = down[y].reduce((sum, weight, row) => sum + weight * alpha[row * columns + column], 0);
     }
     for (let x = 0; x < width; x++) {
-      map[y * width + x] = across[x].reduce((sum, weight, column) => sum + weight * line[column], 0);
+      let sum = 0; // a plain loop: it runs for each pixel, whenever the light moves
+      for (let column = 0; column < columns; column++) sum += across[x][column] * line[column];
+      map[y * width + x] = sum;
     }
   }
   return map;
@@ -63,7 +76,7 @@ export function lit(picture, map, part) {
       const [column, row] = [x - part.left, y - part.top];
       const inside = column >= 0 && column < part.width && row >= 0 && row < part.height;
       const kept = inside ? map[row * part.width + column] / greatest : 0;
-      const grey = LUMA.reduce((sum, share, channel) => sum + share * picture.data[at + channel], 0);
+      const grey = LUMA[0] * picture.data[at] + LUMA[1] * picture.data[at + 1] + LUMA[2] * picture.data[at + 2];
       for (let channel = 0; channel < 3; channel++) {
         const value = picture.data[at + channel];
         made.data[at + channel] = Math.round(kept * value + (1 - kept) * DIMMED * grey);

@@ -1,12 +1,14 @@
 // The page itself: what a visitor sees and does. Models run in worker.js.
 
 import { lit, upsample } from "./light.js";
+import { seen } from "./resize.js";
 
 /**
  * @typedef {import("./captioner.js").Step} Step
  * @typedef {import("./captioner.js").Wish} Wish
  * @typedef {{name: string, data: string, attention: string, words: number, bytes: number}} Model
- * @typedef {{models: Model[], scenes: string[], runtime: number, files: Record<string, {bytes: number, sha256: string}>}} Contents page.json
+ * @typedef {Record<string, string>} Pictures files, and whose they are
+ * @typedef {{models: Model[], scenes: Pictures, photographs: Pictures, colours: string[], runtime: number}} Contents page.json
  */
 
 /**
@@ -32,6 +34,7 @@ const on = {
   booth: element("booth", HTMLDialogElement),
   camera: element("camera", HTMLButtonElement),
   clear: element("clear", HTMLButtonElement),
+  credit: element("credit", HTMLElement),
   draw: element("draw", HTMLButtonElement),
   file: element("file", HTMLInputElement),
   gate: element("gate", HTMLElement),
@@ -42,6 +45,7 @@ const on = {
   places: element("places", HTMLSelectElement),
   progress: element("progress", HTMLProgressElement),
   ring: element("ring", HTMLElement),
+  sample: element("sample", HTMLButtonElement),
   save: element("save", HTMLButtonElement),
   status: element("status", HTMLElement),
   take: element("take", HTMLButtonElement),
@@ -50,6 +54,7 @@ const on = {
   words: element("words", HTMLElement),
 };
 const PACE = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 160; // milliseconds from word to word
+const LONGEST = 448; // pixels, the longer side of the picture on the page
 /** What a model knows, by the data set that it was trained on. @type {Record<string, string>} */
 const ABOUT = {
   scenes: "It was trained on 16,000 drawn scenes: two coloured shapes in front of grey and brown clutter. It knows circles, squares, triangles " +
@@ -57,14 +62,12 @@ const ABOUT = {
   "flickr8k+coco_small": "It was trained on 6,694 photographs and has words for what they show. It describes whatever it is given " +
     "and cannot say that it does not know. For research and education only, not for commercial use.",
 };
-/** What a visitor sees first is a colour: it changes when the light moves. */
-const COLOURS = ["red", "orange", "yellow", "green", "blue", "purple"];
 const BRUSH = 0.05; // radius, as a share of the longer side of what the encoder saw
 
 /** @type {Contents} */
 let contents;
-/** @type {Worker} */
-let worker;
+let hire = () => {}; // once the first words are there: till then the processor has enough to do
+const worker = new Promise((resolve) => (hire = () => resolve(undefined))).then(hired);
 /** @type {Map<number, {told: (message: any) => void, done: (message: any) => void, failed: (error: Error) => void}>} */
 const waiting = new Map();
 let orders = 0;
@@ -75,7 +78,11 @@ const shown = {
   picture: null,
   size: [0, 0],
   name: "",
-  scene: -1,
+  /** @type {Promise<any>} the worker has the picture */
+  opened: Promise.resolve(),
+  /** @type {Step[] | null} what the first model of its kind says of a picture of the page: known before the model has come */
+  known: null,
+  drawn: false, // whether it is a scene
   /** @type {{left: number, top: number, width: number, height: number}} what the encoder saw, in pixels of `picture` */
   part: { left: 0, top: 0, width: 1, height: 1 },
   /** @type {{name: string, manifest: import("./captioner.js").Manifest, vocabulary: string[]} | null} */
@@ -85,7 +92,9 @@ const shown = {
   /** @type {Map<number, ImageData>} lit pictures, by step */
   lit: new Map(),
   at: -1, // the step that is lit; -1 for none
-  caption: 0, // the order that says the caption
+  over: -1, // the place under the pointer
+  walking: false, // the light walks along a sentence that is known
+  caption: 0, // the number of the caption that is being said
   saying: false,
   given: 0, // words that were kept when the light was moved
   hint: -1, // a word of another object: the ring lies where the model looked for it; -1 for no ring
@@ -107,7 +116,7 @@ const shown = {
 function order(what, details = {}, told = () => {}) {
   const id = ++orders;
   const answer = new Promise((done, failed) => waiting.set(id, { told, done, failed }));
-  worker.postMessage({ id, do: what, ...details });
+  worker.then((it) => it.postMessage({ id, do: what, ...details }));
   return { id, answer };
 }
 
@@ -156,22 +165,48 @@ const status = (text) => {
  * Open a picture, choose the model that knows its kind, and say what that sees.
  * @param {Blob} file
  * @param {string} name
- * @param {number} scene its number, -1 for a photograph
+ * @param {{drawn: boolean, credit: string, steps: Step[]} | null} known of a picture of the page
  */
-async function show(file, name, scene) {
+async function show(file, name, known = null) {
+  if (!known) hire();
   status("Opening the picture …");
-  shown.saying = true;
+  Object.assign(shown, { saying: true, caption: 0 });
   draw();
-  const { shown: bitmap, width, height, animated } = await order("open", { file, name }).answer;
-  on.picture.width = bitmap.width;
-  on.picture.height = bitmap.height;
+  const opened = order("open", { file, name }).answer;
+  opened.catch(() => {}); // told by whoever waits for it
+  const { shown: bitmap, width, height, animated } = known ? await drawable(file) : await opened;
+  const scale = LONGEST / Math.max(width, height);
+  on.picture.width = Math.max(1, Math.round(scale * width));
+  on.picture.height = Math.max(1, Math.round(scale * height));
   const context = drawing();
-  context.drawImage(bitmap, 0, 0);
-  Object.assign(shown, { picture: context.getImageData(0, 0, bitmap.width, bitmap.height), size: [width, height], name, scene });
-  const fits = (/** @type {Model} */ model) => (model.data === "scenes") === scene >= 0;
-  const chosen = contents.models.find(({ name }) => name === on.model.value);
-  if (!chosen || !fits(chosen)) on.model.value = (contents.models.find(fits) ?? contents.models[0]).name;
+  context.imageSmoothingQuality = "high";
+  context.drawImage(bitmap, 0, 0, on.picture.width, on.picture.height);
+  const picture = context.getImageData(0, 0, on.picture.width, on.picture.height);
+  const drawn = Boolean(known?.drawn);
+  Object.assign(shown, { picture, size: [width, height], name, opened, drawn, known: known?.steps ?? null, over: -1 });
+  on.picture.dataset.name = name;
+  showCredit(known?.credit ? `Photograph: ${known.credit}` : "");
+  if (!fits(modelOf())) on.model.value = (contents.models.find(fits) ?? contents.models[0]).name;
   await say([], null, animated ? "This file moves; the page takes its first picture. " : "");
+}
+
+/** @param {Blob} file */
+async function drawable(file) {
+  const bitmap = await createImageBitmap(file);
+  return { shown: bitmap, width: bitmap.width, height: bitmap.height, animated: false };
+}
+
+/** Whether a model knows pictures of this kind. @param {Model} model */
+const fits = (model) => (model.data === "scenes") === shown.drawn;
+
+/** Whose the picture is, with a link to its page. @param {string} credit */
+function showCredit(credit) {
+  const [before, address, after] = credit.split(/(https:[^,]+)/);
+  on.credit.replaceChildren(before);
+  if (!address) return;
+  const link = document.createElement("a");
+  Object.assign(link, { href: address, textContent: address, target: "_blank", rel: "noopener" });
+  on.credit.append(link, after);
 }
 
 const drawing = () => /** @type {CanvasRenderingContext2D} */ (on.picture.getContext("2d", { willReadFrequently: true }));
@@ -179,20 +214,22 @@ const drawing = () => /** @type {CanvasRenderingContext2D} */ (on.picture.getCon
 /** @param {FileList | null | undefined} files */
 function photograph(files) {
   const file = files?.[0];
-  if (file) attempt(() => show(file, file.name || "The picture", -1));
+  if (file) attempt(() => show(file, file.name || "The picture"));
 }
 
-/** A scene that is not the one on the page; offline, one that was on it before. */
-async function scene() {
-  const count = contents.scenes.length;
-  const first = Math.floor(Math.random() * count);
-  for (let k = 0; k < count; k++) {
-    const next = (first + k) % count;
-    if (next === shown.scene && k < count - 1) continue;
-    const response = await fetch(contents.scenes[next]).catch(() => undefined);
-    if (response?.ok) return show(await response.blob(), "The scene", next);
+const turn = { scenes: 0, photographs: 0 }; // the next one of each
+
+/** Show the next picture of the page; offline, one that was on it before. @param {"scenes" | "photographs"} kind */
+async function bundled(kind) {
+  const names = Object.keys(contents[kind]);
+  for (let tries = 0; tries < names.length; tries++) {
+    const name = names[turn[kind]++ % names.length];
+    const files = [name, name.replace(/\.\w+$/, ".json")];
+    const [picture, steps] = await Promise.all(files.map((file) => fetch(file).catch(() => undefined)));
+    if (!picture?.ok || !steps?.ok) continue;
+    return show(await picture.blob(), name, { drawn: kind === "scenes", credit: contents[kind][name], steps: await steps.json() });
   }
-  throw new Error("No scene can be loaded: you are offline, or the server has stopped. Connect, then try again.");
+  throw new Error("No picture can be loaded: you are offline, or the server has stopped. Connect, then try again.");
 }
 
 async function openCamera() {
@@ -210,12 +247,62 @@ async function take() {
   const canvas = new OffscreenCanvas(on.video.videoWidth, on.video.videoHeight);
   /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(on.video, 0, 0);
   on.booth.close();
-  await show(await canvas.convertToBlob(), "The picture", -1);
+  await show(await canvas.convertToBlob(), "The picture");
 }
 
 // --- Saying ------------------------------------------------------------------------------------------------------------
 
 const modelOf = () => /** @type {Model} */ (contents.models.find(({ name }) => name === on.model.value));
+
+/** A model's words and sizes, which are small and come before it. @param {string} name */
+async function described(name) {
+  const parts = ["manifest", "vocabulary"].map(async (part) => (await fetch(`${name}/${part}.json`)).json());
+  const [manifest, vocabulary] = await Promise.all(parts).catch(() => {
+    throw new Error(`The words of ${name} cannot be loaded. Connect, then load the page again.`);
+  });
+  return { name, manifest, vocabulary };
+}
+
+/** What the chosen model says of the picture, where that is known. */
+function known() {
+  const first = contents.models.find(fits)?.name === on.model.value;
+  return first && on.method.value === "greedy" && on.places.value === "mean" ? shown.known : null;
+}
+
+/**
+ * The step at a word with all light on one place; null where it is not known.
+ * @param {number} at
+ * @param {number} place
+ * @returns {Step | null}
+ */
+function forced(at, place) {
+  const steps = place < 0 ? null : known();
+  const step = steps?.[at];
+  if (!step?.places || !step.percent) return null;
+  if (shown.steps.slice(0, at).some(({ word }, index) => word !== steps?.[index].word)) return null;
+  const word = step.places[place];
+  const p = step.percent[place] / 100;
+  return { ...step, word, p, best: [{ word, p }], alpha: only(place) };
+}
+
+/** All light on one place. @param {number} place */
+function only(place) {
+  const { rows, columns } = grid();
+  const light = new Float32Array(rows * columns);
+  light[place] = 1;
+  return light;
+}
+
+/** @param {{name: string, manifest: import("./captioner.js").Manifest, vocabulary: string[]}} model */
+function use(model) {
+  const [width, height] = shown.size;
+  const scale = on.picture.width / width;
+  const part = Object.entries(seen(width, height, model.manifest.image.view)).map(([side, value]) => [side, Math.round(scale * value)]);
+  Object.assign(shown, { model, part: Object.fromEntries(part) });
+}
+
+/** @param {number} milliseconds */
+const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 /**
  * Say a caption, or go on after the first words of the one on the page. The word at which the light was moved stays chosen.
@@ -228,11 +315,15 @@ async function say(words = [], light = null, remark = "", once = true) {
   const model = modelOf();
   const from = words.length;
   const chosen = light ? from : Infinity;
+  const at = light && once ? forced(from, light.indexOf(1)) : null;
   const progress = loading(model);
-  Object.assign(shown, { steps: [], at: -1, given: from, light, saying: true, hint: -1 });
+  Object.assign(shown, { steps: [...shown.steps.slice(0, from), ...(at ? [at] : [])], at: at ? from : from - 1 });
+  const id = ++orders;
+  Object.assign(shown, { caption: id, given: from, light, saying: true, walking: false, hint: -1 });
   shown.lit.clear();
   choose();
   draw();
+  if (known() && !light && !from) return walk(id, remark);
   /** @type {Wish} */
   const wish = {
     words,
@@ -245,45 +336,72 @@ async function say(words = [], light = null, remark = "", once = true) {
   };
   if (shown.model?.name !== model.name) status(`Loading the model (${(model.bytes / 1e6).toFixed(1)} MB) …`);
   const loaded = await order("load", { model: model.name }, progress).answer;
-  shown.model = { ...loaded, name: model.name };
+  await shown.opened;
+  if (shown.caption !== id) return; // something newer is being said
+  use({ ...loaded, name: model.name });
   started = true;
   status(`${remark}Looking …`);
   /** @type {Step[]} */
   const queue = [];
-  const asked = order("say", { model: model.name, wish }, (message) => {
-    if (message.step) queue.push(message.step);
-    if (message.part) {
-      const scale = /** @type {ImageData} */ (shown.picture).width / shown.size[0];
-      const part = Object.entries(message.part).map(([side, value]) => [side, Math.round(scale * value)]);
-      shown.part = /** @type {any} */ (Object.fromEntries(part));
-    }
-  });
+  const asked = order("say", { model: model.name, wish }, ({ step }) => step && queue.push(step));
   shown.caption = asked.id;
   let ended = false;
   asked.answer.then(() => (ended = true), () => (ended = true));
-  while (!(ended && !queue.length)) {
+  for (let index = 0; !(ended && !queue.length); ) {
     const step = queue.shift();
     if (shown.caption !== asked.id) return;
     if (step) {
-      const follows = shown.at === shown.steps.length - 1; // unless the visitor looks at an earlier word
-      shown.steps.push(step);
-      const last = Math.min(shown.steps.length - 1, chosen);
-      if (follows && (step.word !== loaded.manifest.words.end || shown.at < 0)) shown.at = last;
+      const follows = shown.at === index - 1 && index <= chosen; // unless the visitor looks at an earlier word
+      shown.steps[index] = step;
+      shown.lit.delete(index);
+      if (follows && (step.word !== loaded.manifest.words.end || shown.at < 0)) shown.at = index;
       draw();
+      index++;
     }
-    await new Promise((resolve) => setTimeout(resolve, step && shown.steps.length <= from ? 0 : step ? PACE : 10));
+    await pause(!step ? 10 : index <= from || shown.over >= 0 ? 0 : PACE);
   }
   await asked.answer;
   if (shown.caption !== asked.id) return;
   shown.saying = false;
-  const colours = light ? [] : shown.steps.flatMap((step, index) => (COLOURS.includes(word(step.word)) ? [index] : []));
-  if (colours.length > 1 && shown.scene >= 0) [shown.hint, shown.at] = colours;
-  const said = word(shown.steps[shown.at].word);
-  status(`${remark}It looked at the bright part to say “${said}”. Tap another part, and it has to look there. Or choose another word.`);
+  rest(remark);
+}
+
+/**
+ * The light walks along a sentence that is known, until the visitor does something.
+ * @param {number} id of the caption
+ * @param {string} remark
+ */
+async function walk(id, remark) {
+  const model = shown.model?.name === on.model.value ? shown.model : await described(on.model.value);
+  if (shown.caption !== id) return;
+  use(model);
+  Object.assign(shown, { steps: [...(shown.known ?? [])], saying: false, walking: true });
+  draw();
+  hire();
+  for (let at = 0; PACE && shown.walking && shown.caption === id && at < shown.steps.length - 1; at++) {
+    shown.at = at;
+    draw();
+    await pause(PACE);
+  }
+  if (shown.walking && shown.caption === id) rest(remark);
+}
+
+/** Come to rest on a word that changes when the light moves. @param {string} remark */
+function rest(remark = "") {
+  const { steps, drawn, light } = shown;
+  shown.walking = false;
+  const colours = light ? [] : steps.flatMap((step, index) => (contents.colours.includes(word(step.word)) ? [index] : []));
+  const different = steps.map(({ places }) => new Set(places).size);
+  if (drawn && colours.length > 1) [shown.hint, shown.at] = colours;
+  else if (!light && known()) shown.at = different.indexOf(Math.max(...different));
+  const said = word(steps[shown.at].word);
+  const points = known() && matchMedia("(hover: hover)").matches;
+  const there = points ? "Point elsewhere: what would it say? Tap: the sentence goes on from there." : "Tap another part, and it has to look there.";
+  status(`${remark}It looked at the bright part to say “${said}”. ${there}`);
   draw();
 }
 
-let started = false; // the runtime has come
+let started = false; // a model has come, and with it the runtime
 
 /**
  * Shows how much of a model has come.
@@ -297,7 +415,7 @@ function loading(model) {
     const all = model.bytes + (started ? 0 : contents.runtime);
     on.progress.classList.add("busy");
     on.progress.value = loaded / all;
-    status(`Loading the model: ${(loaded / 1e6).toFixed(1)} of ${(all / 1e6).toFixed(1)} MB`);
+    if (shown.saying) status(`Loading the model: ${(loaded / 1e6).toFixed(1)} of ${(all / 1e6).toFixed(1)} MB`);
   };
 }
 
@@ -312,34 +430,38 @@ function word(id) {
   return id === manifest.words.end ? "end" : vocabulary[id];
 }
 
-/** @param {number} at a step */
-function litAt(at) {
+/** The picture, lit by a map. @param {Float32Array} alpha */
+function lightened(alpha) {
   const { picture, part, model } = shown;
   if (!picture || !model) throw new Error("there is nothing to light");
-  let made = shown.lit.get(at);
-  if (!made) {
-    made = lit(picture, upsample(shown.steps[at].alpha, model.manifest.grid, part.width, part.height), part);
-    shown.lit.set(at, made);
-  }
+  return lit(picture, upsample(alpha, model.manifest.grid, part.width, part.height), part);
+}
+
+/** @param {number} at a step */
+function litAt(at) {
+  const made = shown.lit.get(at) ?? lightened(shown.steps[at].alpha);
+  shown.lit.set(at, made);
   return made;
 }
 
 /** Everything that depends on the caption and on the word that is chosen. */
 function draw() {
   const { steps, at, picture, saying } = shown;
+  const over = saying || painting() ? null : forced(at, shown.over);
   if (picture && painting()) drawing().putImageData(shown.painted ? lit(picture, shown.painted, shown.part) : picture, 0, 0);
-  else if (picture) drawing().putImageData(at < 0 ? picture : litAt(at), 0, 0);
+  else if (picture) drawing().putImageData(over ? lightened(over.alpha) : at < 0 ? picture : litAt(at), 0, 0);
   cursor();
   const said = at < 0 ? "" : word(steps[at].word);
   on.picture.setAttribute("aria-label", said ? `The picture, bright where the model looked for "${said}"` : "The picture");
   while (on.words.children.length > steps.length) on.words.lastChild?.remove();
   steps.forEach((step, index) => {
     const button = on.words.children[index] ?? on.words.appendChild(document.createElement("button"));
-    button.textContent = word(step.word);
-    button.className = [index < shown.given && "given", button.textContent === "end" && "end"].filter(Boolean).join(" ");
+    button.textContent = word((index === at && over ? over : step).word);
+    const kinds = { given: index < shown.given, end: button.textContent === "end", over: index === at && over };
+    button.className = Object.entries(kinds).flatMap(([kind, is]) => (is ? [kind] : [])).join(" ");
     button.ariaPressed = String(index === at);
   });
-  on.ring.hidden = shown.hint < 0 || at < 0 || painting();
+  on.ring.hidden = shown.hint < 0 || at < 0 || painting() || Boolean(over);
   if (!on.ring.hidden) {
     const { alpha } = steps[shown.hint];
     const { x, y, width, height } = cell(alpha.indexOf(Math.max(...alpha)));
@@ -348,7 +470,7 @@ function draw() {
   }
   for (const button of [on.paint, on.again, on.save]) button.disabled = saying || !steps.length;
   on.clear.disabled = saying || !shown.light;
-  details(at < 0 ? null : steps[at]);
+  details(over ?? steps[at] ?? null);
 }
 
 /** @param {Step | null} step */
@@ -382,6 +504,7 @@ function cursor() {
 function look(at) {
   shown.at = Math.min(Math.max(at, 0), shown.steps.length - 1);
   shown.hint = -1;
+  shown.walking = false;
   draw();
 }
 
@@ -447,11 +570,29 @@ function brush(event) {
   if (painting() && event.buttons & 1) dab(event);
 }
 
-/** A tap is a stroke of one dab: the model looks there. @param {PointerEvent} event */
+/** The place under the pointer, -1 outside the part that the encoder saw. @param {PointerEvent} event */
+function placeAt(event) {
+  if (!shown.model) return -1;
+  const { rows, columns, width, height } = grid();
+  const scale = on.picture.width / on.picture.clientWidth;
+  const column = Math.floor((event.offsetX * scale - shown.part.left) / width);
+  const row = Math.floor((event.offsetY * scale - shown.part.top) / height);
+  return row < 0 || row >= rows || column < 0 || column >= columns ? -1 : row * columns + column;
+}
+
+/** @param {number} place under the pointer */
+function hover(place) {
+  if (place === shown.over) return;
+  shown.over = place;
+  if (shown.walking) rest();
+  else draw();
+}
+
+/** All light goes to the place that is tapped, for the chosen word. @param {PointerEvent} event */
 function tap(event) {
-  if (on.paint.disabled || event.button) return;
-  dab(event);
-  goOn(true);
+  const place = placeAt(event);
+  if (on.paint.disabled || event.button || place < 0) return;
+  goOn(only(place), true);
 }
 
 /** @param {PointerEvent} event */
@@ -487,7 +628,7 @@ function brushByKey(event) {
   else if (event.key === " ") {
     const middle = Math.floor((row + 0.5) * height) * shown.part.width + Math.floor((column + 0.5) * width);
     mark((x, y) => Math.floor(x / width) === column && Math.floor(y / height) === row, 1 - (shown.painted?.[middle] ?? 0));
-  } else if (event.key === "Enter" && shown.painted) return goOn();
+  } else if (event.key === "Enter" && shown.painted) return goOn(lightOf(shown.painted));
   else return;
   event.preventDefault();
   shown.cursor = row * columns + column;
@@ -505,12 +646,15 @@ function lightOf(painted) {
   return light;
 }
 
-/** Go on from the word on the page, with the light that was painted. @param {boolean} once for this word alone */
-function goOn(once = false) {
-  const { painted, steps, at } = shown;
+/**
+ * Go on from the word on the page, with light.
+ * @param {Float32Array} light
+ * @param {boolean} once for this word alone
+ */
+function goOn(light, once = false) {
+  const kept = shown.steps.slice(0, Math.max(shown.at, 0)).map(({ word }) => word);
   setPainting(false);
-  const kept = steps.slice(0, Math.max(at, 0)).map(({ word }) => word);
-  attempt(() => say(kept, painted?.some(Boolean) ? lightOf(painted) : null, "", once));
+  attempt(() => say(kept, light.some(Boolean) ? light : null, "", once));
 }
 
 /** @param {boolean} begins */
@@ -529,7 +673,8 @@ function setPainting(begins) {
 // --- Beginning ---------------------------------------------------------------------------------------------------------
 
 function listen() {
-  on.draw.onclick = () => attempt(scene);
+  on.draw.onclick = () => attempt(() => bundled("scenes"));
+  on.sample.onclick = () => attempt(() => bundled("photographs"));
   on.file.onchange = () => {
     photograph(on.file.files);
     on.file.value = ""; // the same file may be chosen again
@@ -566,13 +711,18 @@ function listen() {
   on.paint.onclick = () => setPainting(!painting());
   on.clear.onclick = again;
   on.picture.onpointerdown = (event) => {
-    on.picture.setPointerCapture(event.pointerId);
+    if (painting()) on.picture.setPointerCapture(event.pointerId);
+    hover(placeAt(event));
     brush(event);
   };
-  on.picture.onpointermove = brush;
+  on.picture.onpointermove = (event) => {
+    hover(placeAt(event));
+    brush(event);
+  };
+  on.picture.onpointerleave = on.picture.onpointercancel = () => hover(-1);
   on.picture.onpointerup = (event) => {
     if (!painting()) tap(event);
-    else if (shown.painted) goOn();
+    else if (shown.painted) goOn(lightOf(shown.painted));
   };
   on.picture.onkeydown = brushByKey;
   on.picture.onblur = on.picture.onfocus = draw;
@@ -586,29 +736,49 @@ async function offline() {
   await navigator.serviceWorker.register("sw.js").then(() => Promise.race([controlled, patience]), () => {}); // not every browser may
 }
 
-async function begin() {
+async function hired() {
   await offline();
+  const it = new Worker("worker.js", { type: "module" });
+  it.onmessage = received;
+  it.onerror = () => {
+    for (const { failed } of waiting.values()) failed(new Error("The page has lost its worker, perhaps for want of memory. Load it again."));
+  };
+  return it;
+}
+
+async function begin() {
   const response = await fetch("page.json").catch(() => undefined);
   if (!response?.ok) throw new Error("The page is not complete: page.json cannot be loaded. Connect, then load the page again.");
   contents = await response.json();
-  worker = new Worker("worker.js", { type: "module" });
-  worker.onmessage = received;
-  worker.onerror = () => {
-    for (const { failed } of waiting.values()) failed(new Error("The page has lost its worker, perhaps for want of memory. Load it again."));
-  };
-  await order("begin", { files: contents.files }).answer;
   for (const { name, data, attention } of contents.models) {
     on.model.add(new Option(`${data === "scenes" ? "drawn scenes" : "photographs"}, ${attention} attention`, name));
   }
-  on.draw.hidden = !contents.scenes.length;
+  on.draw.hidden = !Object.keys(contents.scenes).length;
+  on.sample.hidden = !Object.keys(contents.photographs).length;
   choose();
   listen();
-  if (contents.scenes.length) await scene();
-  else status("Choose a photograph.");
-  // Photographs should not have to wait, nor need a network later.
-  const photographs = contents.models.find(({ data }) => data !== "scenes");
-  const thrifty = /** @type {any} */ (navigator).connection?.saveData;
-  if (photographs && !thrifty) order("load", { model: photographs.name }).answer.catch(() => {}); // told when it is needed
+  prepare();
+  if (!on.draw.hidden) await bundled("scenes");
+  else if (!on.sample.hidden) await bundled("photographs");
+  else {
+    hire();
+    status("Choose a photograph.");
+  }
+}
+
+/** Nobody should have to wait for a model, nor need a network later. */
+async function prepare() {
+  await worker;
+  const early = performance.getEntriesByType("resource").map(({ name }) => name); // before the service worker kept them
+  for (const address of early) fetch(address).catch(() => {});
+  if (/** @type {any} */ (navigator).connection?.saveData) return;
+  const one = (/** @type {boolean} */ drawn) => contents.models.find(({ data }) => (data === "scenes") === drawn);
+  for (const model of [one(true), one(false)]) {
+    if (!model) continue;
+    await order("load", { model: model.name }, loading(model)).answer.catch(() => {}); // told when it is needed
+    started = true;
+    if (attempts === 0) on.progress.classList.remove("busy");
+  }
 }
 
 attempt(begin);

@@ -1,4 +1,4 @@
-// Keeps every file of the page that was loaded, so that the page also works offline. satlib writes the version: a hash of all files.
+// Keeps every file of the page that was loaded, so that the page also works offline. build.js writes the version.
 
 const VERSION = "";
 const SHELL = ["./", "page.css", "page.js", "light.js", "worker.js", "captioner.js", "resize.js", "ort.wasm.bundle.min.mjs", "page.json"];

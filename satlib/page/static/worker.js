@@ -2,7 +2,7 @@
 
 import * as ort from "./ort.wasm.bundle.min.mjs";
 import { Captioner } from "./captioner.js";
-import { seen as partSeen, square } from "./resize.js";
+import { square } from "./resize.js";
 
 const FORMAT = "satlib onnx 1";
 const MOST_PIXELS = 89_478_485; // Pillow's limit against decompression bombs, which satlib keeps too
@@ -13,8 +13,6 @@ class Told extends Error {}
 
 /** @typedef {import("./captioner.js").Seen} Seen */
 
-/** @type {Record<string, {bytes: number, sha256: string}>} */
-let files = {};
 /** @type {Promise<void> | undefined} */
 let runtime;
 /** @type {Map<string, Promise<Captioner>>} */
@@ -25,25 +23,30 @@ let picture;
 const encoded = new Map();
 let latest = 0; // the number of the newest caption that was asked for; older ones stop
 
+/** @typedef {{bytes: number, sha256: string} | undefined} Right what a file should be, unpacked, where that is known */
+
 /**
  * A file of the page, unpacked and compared with its hash. A damaged copy that the browser has kept is loaded anew.
  * @param {string} name
  * @param {(bytes: number) => void} progress
+ * @param {Right} right
+ * @param {RequestInit} how
  * @returns {Promise<Uint8Array>}
  */
-async function fetched(name, progress) {
-  const content = (await intact(name, progress)) ?? (await intact(name, progress, { cache: "reload" }));
+async function fetched(name, progress, right = undefined, how = {}) {
+  const content = (await intact(name, progress, right, how)) ?? (await intact(name, progress, right, { cache: "reload" }));
   if (content) return content;
   throw new Told(`${name} is incomplete, or belongs to another version of this page. Load the page again; if that does not help, tell whoever put it there.`);
 }
 
 /**
- * A file's content, or null where it is not what page.json says.
+ * A file's content, or null where it is not right.
  * @param {string} name
  * @param {(bytes: number) => void} progress
+ * @param {Right} right
  * @param {RequestInit} how
  */
-async function intact(name, progress, how = {}) {
+async function intact(name, progress, right, how) {
   const response = await fetch(name, how).catch(() => undefined);
   if (!response) throw new Told(`${name} cannot be loaded: you are offline, or the server has stopped. Connect, then try again.`);
   if (!response.ok || !response.body) throw new Told(`The server does not have ${name} (status ${response.status}). Tell whoever put this page there.`);
@@ -62,7 +65,6 @@ async function intact(name, progress, how = {}) {
   const packed = start[0] === 0x1f && start[1] === 0x8b; // some servers unpack .gz themselves
   const stream = packed ? whole.stream().pipeThrough(new DecompressionStream("gzip")) : whole.stream();
   const content = await new Response(stream).arrayBuffer().catch(() => null);
-  const right = files[name];
   if (content && (!right || (content.byteLength === right.bytes && (await matches(content, right.sha256))))) return new Uint8Array(content);
   progress(-whole.size);
   return null;
@@ -89,7 +91,7 @@ function start(progress) {
   }
   runtime ??= (async () => {
     ort.env.wasm.numThreads = 1; // more need headers that a plain file server does not send
-    ort.env.wasm.wasmBinary = (await fetched("onnxruntime.wasm.gz", progress)).buffer;
+    ort.env.wasm.wasmBinary = (await fetched("ort-wasm-simd-threaded.wasm.gz", progress)).buffer;
     ort.env.logLevel = "error";
   })();
   return runtime;
@@ -104,12 +106,14 @@ function load(name, progress) {
   let model = models.get(name);
   if (!model) {
     model = (async () => {
-      const [manifest, vocabulary, encoder, step] = await Promise.all([
-        fetched(`${name}/manifest.json`, progress).then(json),
-        fetched(`${name}/vocabulary.json`, progress).then(json),
-        fetched(`${name}/encoder.onnx.gz`, progress),
-        fetched(`${name}/step.onnx.gz`, progress),
-        start(progress),
+      const begun = start(progress);
+      const manifest = json(await fetched(`${name}/manifest.json`, progress, undefined, { cache: "no-cache" }));
+      const file = (/** @type {string} */ part, packed = "") => fetched(`${name}/${part}${packed}`, progress, manifest.files[part]);
+      const [vocabulary, encoder, step] = await Promise.all([
+        file("vocabulary.json").then(json),
+        file("encoder.onnx", ".gz"),
+        file("step.onnx", ".gz"),
+        begun,
       ]);
       if (manifest.format !== FORMAT) {
         throw new Told(`The model ${name} has the format "${manifest.format}"; this page reads "${FORMAT}". Write the page again with satlib page.`);
@@ -206,11 +210,6 @@ function pixels(view) {
 
 /** @type {Record<string, (order: Order, tell: (message: object, moved?: Transferable[]) => void) => Promise<object>>} */
 const deeds = {
-  async begin(order) {
-    files = order.files;
-    return {};
-  },
-
   async load({ model }, tell) {
     const { manifest, vocabulary } = await load(model, (bytes) => tell({ bytes }));
     return { manifest, vocabulary };
@@ -235,8 +234,6 @@ const deeds = {
       encoded.set(model, seen);
       tell({ encoded: performance.now() - began });
     }
-    const { width, height } = /** @type {ImageBitmap} */ (picture);
-    tell({ part: partSeen(width, height, view) });
     for await (const step of captioner.say(seen, wish)) {
       if (latest !== id) return { stopped: true };
       tell({ step });
