@@ -55,6 +55,7 @@ weights.cases = lambda: [(numbers(D, D),), (torch.tensor([[128.0, 129.0], [-500.
 weights.observe = with_gradients("e")
 weights.advise = sums_to_one(1, over="the places (is a keepdim=True missing?)")
 weights.mistakes = {
+    "softmax over the batch axis: an image's weights must sum to 1": lambda e: torch.softmax(e, 0),
     "exp of a large energy overflows: take the largest off": lambda e: e.exp() / e.exp().sum(1, keepdim=True),
     "image j's maximum is taken off place j: keepdim=True": lambda e: (x := (e - e.max(1)[0]).exp()) / x.sum(1, True),
     "one maximum for the whole batch leaves an image 0 / 0; take the largest of each row": (
