@@ -84,7 +84,10 @@ FAILURES = (
     (lambda e: torch.softmax(e, 1) * torch.nan, "wrong value at [0, 0]: expected 0."),
     (lambda e: None if e.shape[0] else 0, "expected a tensor of shape (4, 4), got None; is a return missing?"),
     (lambda e: torch.softmax(e, 1)[:, :2], "wrong shape: expected (4, 4), got (4, 2)"),
-    (lambda e: torch.softmax(e, 1) * 2, "the weights do not sum to one over the places (is a keepdim=True missing?): a sum is 2"),
+    (
+        lambda e: torch.softmax(e, 1) * 2,
+        "the weights do not sum to one over the places (is a keepdim=True missing?): a sum is 2",
+    ),
     (one_value, "wrong value at [1, 1]: expected "),
     (5, "weights is an int, not a function"),
 )
