@@ -16,17 +16,36 @@
 # A network writes a sentence about a picture, and before each word it looks somewhere: here you watch where, and then you
 # take over and choose.
 #
-# **Run > Run All Cells** takes 15 seconds. After that, it is yours to move. (Without Python, the same runs in
-# [a web page](../docs/caption.md).)
+# **Click on this text and press Shift+Enter three times**; it takes ten seconds. (Without Python, the same runs in
+# [a web page](../docs/caption.md).) Then **press the words of the sentence, one after another**: the picture is bright where the model
+# looks as it chooses the word. We call that *the light*. At which of the 13 words does it first lie on the star?
 #
 # ![A drawn scene and its sentence: word by word, the light moves to what the word names](../docs/attention.webp)
+
+# %%
+from satcourse.figures import use_page_style
+from satcourse.widgets.scrubber import Scrubber
+from satlib.data import scenes
+from satlib.model import shipped
+from satlib.model.captioner import Captioner
+
+use_page_style()
+scene = scenes.scene("test-000000")
+captioner = Captioner.load(shipped.model("scenes-soft"))
+Scrubber(captioner, {"a drawn scene": scene.photo()})
+
+# %% [markdown]
+# ## Move the light
+#
+# <!-- index: claim: every word comes with a map of where it was seen | the maps alpha_t of a generated caption, word by word and drawn | satcourse.widgets.scrubber.Scrubber | tests/test_scrubber.py::test_it_says_and_shows_what_the_captioner_does -->
+#
+# This captioner has seen drawings and sentences about them, and nobody ever told it where anything is. The drawing is new to it. The
+# network is that of *Show, Attend and Tell* (Xu et al., 2015), "the paper" from here on.
 #
 # **You will be able to**
 #
 # - see where a captioner looks as it chooses each word, and make it look elsewhere;
 # - say what attention replaces, and what a bright map does not prove.
-#
-# The network is that of *Show, Attend and Tell* (Xu et al., 2015), "the paper" from here on.
 #
 # **Minutes**: 13 to read, 8 more to write, 0.5 to run on two CPU cores. **Memory**: 1.5 GB. **Needs**: satlib, nothing else.
 
@@ -38,34 +57,12 @@ import torch
 
 from satcourse import demo
 from satcourse.exercises import reveal, seal, skip
-from satcourse.figures import use_page_style
 from satcourse.widgets import drawings
 from satcourse.widgets.reading import annotate, labels, read
-from satcourse.widgets.scrubber import Scrubber
 from satcourse.widgets.steering import everywhere, look_again
 from satcourse.widgets.upload import show_caption, show_upload_button
-from satlib.data import images, scenes
+from satlib.data import images
 from satlib.evaluation import overlay, plots
-from satlib.model import shipped
-from satlib.model.captioner import Captioner
-
-use_page_style()
-
-# %% [markdown]
-# ## Move the light
-#
-# <!-- index: claim: every word comes with a map of where it was seen | the maps alpha_t of a generated caption, word by word and drawn | satcourse.widgets.scrubber.Scrubber | tests/test_scrubber.py::test_it_says_and_shows_what_the_captioner_does -->
-#
-# This captioner has seen drawings and sentences about them, and nobody ever told it where anything is. The drawing below is new
-# to it. **Press its words, one after another**: the picture is bright where the model looks as it chooses the word. We call that
-# *the light*.
-#
-# At which of the 13 words does the light first lie on the star?
-
-# %%
-scene = scenes.scene("test-000000")
-captioner = Captioner.load(shipped.model("scenes-soft"))
-Scrubber(captioner, {"a drawn scene": scene.photo()})
 
 # %%
 a = annotate(captioner, scene.photo())  # (L, D): the picture as the captioner sees it
