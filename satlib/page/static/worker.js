@@ -21,6 +21,8 @@ const models = new Map();
 let picture;
 /** @type {Map<string, Seen>} */
 const encoded = new Map();
+/** @type {Promise<any>} */
+let opening = Promise.resolve(); // one picture after the other, so that the newest stays
 let latest = 0; // the number of the newest caption that was asked for; older ones stop
 
 /** @typedef {{bytes: number, sha256: string} | undefined} Right what a file should be, unpacked, where that is known */
@@ -216,7 +218,9 @@ const deeds = {
   },
 
   async open({ file, name }) {
-    return open(file, name);
+    const opened = opening.then(() => open(file, name));
+    opening = opened.catch(() => {});
+    return opened;
   },
 
   async pixels({ view }) {
