@@ -1,13 +1,13 @@
 """A static web page on which captioners run: `satlib page`. Any file server can serve the folder; nothing leaves the visitor's device.
 
-A folder holds the page (satlib/page/static), onnxruntime-web, the models (`export`), pictures, and page.json, which lists models and
-pictures. build.js packs what is large, and writes beside each picture what its model says.
+A folder holds the page (satlib/page/static), onnxruntime-web, the models (`export`), pictures, and page.json, which lists them.
+build.js packs what is large, and writes beside each picture what its model says.
 """
 
 import hashlib
-import re
 import shutil
 import subprocess
+import tomllib
 import webbrowser
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -30,8 +30,6 @@ SCENES = 16
 CONTENTS = "page.json"
 _SOURCE = Path(__file__).parent / "static"
 _WASM = "ort-wasm-simd-threaded.wasm"
-# In REUSE.toml: photograph, owner, licence.
-_PHOTOGRAPH = re.compile(r'"(notebooks/photographs/.+?)".*\n.*"(.+)"\n.*"(.+)"')
 
 
 def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str = "int8") -> None:
@@ -80,8 +78,11 @@ def _photographs(page: Path) -> Iterator[tuple[Path, str]]:
     """Copy a checkout's photographs into the page: with owner and licence."""
     root = _SOURCE.parents[2]
     for about in root.glob("REUSE.toml"):
-        for file, *credit in _PHOTOGRAPH.findall(about.read_text(encoding="utf-8")):
-            yield Path(shutil.copy(root / file, page)), ", ".join(credit)
+        for table in tomllib.loads(about.read_text(encoding="utf-8"))["annotations"]:
+            path, *credit = table.values()
+            file = path if isinstance(path, str) else path[0]
+            if file.startswith("notebooks/photographs/"):
+                yield Path(shutil.copy(root / file, page)), ", ".join(credit)
 
 
 def _runtime() -> Path:
