@@ -86,16 +86,17 @@ def _photographs(page: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _runtime() -> Path:
-    """The folder of onnxruntime-web's scripts, fetched once by npm, which compares them with the hashes in package-lock.json."""
+    """The folder of onnxruntime-web's scripts, which npm fetches once and checks by package-lock.json."""
     lock = (_SOURCE / "package-lock.json").read_bytes()
     folder = Path(pooch.os_cache("satlib")) / f"npm-{hashlib.sha256(lock).hexdigest()[:16]}"
     scripts = folder / "node_modules" / "onnxruntime-web" / "dist"
+    if (npm := shutil.which("npm")) is None:
+        raise SatlibError("install Node.js: the page needs its npm")
     if not (scripts / _WASM).is_file():
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("package.json", "package-lock.json"):
             shutil.copy(_SOURCE / name, folder)
-        npm = shutil.which("npm")
-        command = [npm or "npm", "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]
-        if npm is None or subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL).returncode:
-            raise SatlibError("npm cannot fetch onnxruntime-web: install Node.js, check the network")
+        command = [npm, "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]
+        if subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL).returncode:
+            raise SatlibError("npm cannot fetch onnxruntime-web: check the network")
     return scripts

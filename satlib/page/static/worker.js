@@ -234,8 +234,9 @@ const deeds = {
     let seen = encoded.get(model);
     if (!seen) {
       const began = performance.now();
+      const of = picture;
       seen = await captioner.encode(pixels(view));
-      encoded.set(model, seen);
+      if (of === picture) encoded.set(model, seen); // another may have been opened
       tell({ encoded: performance.now() - began });
     }
     for await (const step of captioner.say(seen, wish)) {
