@@ -401,7 +401,6 @@ RIGHT["10.2"] += [
 RIGHT["10.3"] += [
     lambda p, w: torch.tensor([[j < p or p <= j <= i for j in range(p + w)] for i in range(p + w)]),
 ]
-RIGHT["10.9"] += [lambda captions, start: torch.tensor([[start, *row[:-1]] for row in captions.tolist()])]
 
 
 @right("10.4")
@@ -412,8 +411,7 @@ def one_more_by_torch(q, k, v, kept, heads):
 
 
 RIGHT["10.6"] += [lambda x, found, g: torch.addcmul(x, (2 * g).sigmoid() * 2 - 1, found)]
-RIGHT["10.7"] += [lambda a, words, project, E: torch.hstack((project(a), E(words)))]
-RIGHT["10.8"] += [lambda stay, n: torch.tensor([stay(row) - stay(row | True) for row in ~torch.eye(n).bool()])]
+RIGHT["10.7"] += [lambda stay, n: torch.tensor([stay(row) - stay(row | True) for row in ~torch.eye(n).bool()])]
 
 
 @right("10.10")

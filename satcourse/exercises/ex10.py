@@ -1,13 +1,13 @@
-"""Exercises of notebook 10: attention with heads, light moved in some, gate and projector; and the project."""
+"""Exercises of notebook 10: attention with heads, light moved in some, a gate, questions and rewards; and the project."""
 
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import permutations
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from satcourse.exercises import ex02
 from satcourse.exercises.task import Answer, distribution, exercise, numbers, sums_to_one, with_gradients
@@ -133,6 +133,7 @@ def _lights(*words: int, seed: int = 0) -> Tensor:
     """Maps (B, C, L) for some words, dark at their first place; zero at the other words."""
     light = torch.zeros(B, C, L)
     light[:, list(words), 1:] = distribution(B, len(words), L - 1, seed=seed, sharp=2)
+    light[0, words[0]] = 0
     return light
 
 
@@ -174,31 +175,12 @@ gated.mistakes = {
 }
 
 
-@exercise("10.7", "Patches as words", difficulty=1, minutes=3, equation="Liu et al., section 4.1")
-def sequence(a: Tensor, words: Tensor, project: Answer, E: Answer) -> Tensor:
-    """Projected places, then words: (B, L + C, d)."""
-    return torch.cat([project(a), E(words)], 1)
-
-
-sequence.says = "one place and more before words; the gradients"
-sequence.cases = lambda: [
-    (numbers(B, n, 4), torch.arange(B * C).view(B, C), lambda a: a @ numbers(4, d), lambda ids: numbers(6, d)[ids])
-    for n in (L, 1)
-]
-sequence.observe = with_gradients("a")
-sequence.mistakes = {
-    "the places come first, so that every word may look back at them": (
-        lambda a, words, project, E: torch.cat([E(words), project(a)], 1)
-    ),
-}
-
-
 def _jury(dark: float, *speakers: tuple[float, list[int]]) -> Callable[[Tensor], float]:
     """What stays: `dark` if all heads are blind, and more for each group whose heads say the same, if one of them sees."""
-    return lambda moved: dark + sum(share for share, group in speakers if not torch.as_tensor(moved)[group].all())
+    return lambda moved: dark + sum(share for share, group in speakers if not moved[group].all())
 
 
-@exercise("10.8", "The head without a vote", difficulty=2, minutes=8, equation="notebook 10")
+@exercise("10.7", "The head without a vote", difficulty=2, minutes=8, equation="notebook 10")
 def heard(stay: Callable[[Tensor], float], heads: int) -> list[float]:
     """How much more stays if only this head keeps its map than if none does; stay: from moved heads to a percentage."""
     dark = stay(torch.ones(heads) > 0)
@@ -221,19 +203,56 @@ heard.mistakes = {
 }
 
 
-@exercise("10.9", "A loss that is too good", difficulty=2, minutes=4, equation="section 4.3", kind="bug")
-def so_far(captions: Tensor, start: int) -> Tensor:
-    """What a decoder has read when it chooses each word: the words before it, and first the number of "none yet"."""
-    return functional.pad(captions[:, :-1], (1, 0), value=start)
+@exercise("10.8", "Whose merit it is", difficulty=2, minutes=8, equation="Shapley, 1953")
+def shapley(kept: Sequence[float], heads: int) -> list[float]:
+    """What each head adds when it is seated, the mean over all orders; kept[n] is of those whose bits are 1 in n."""
+    orders, values = [*permutations(range(heads))], [0.0] * heads
+    for order in orders:
+        seated = 0
+        for head in order:
+            values[head] += (kept[seated | 1 << head] - kept[seated]) / len(orders)
+            seated |= 1 << head
+    return values
 
 
-so_far.start = lambda captions, start: functional.pad(captions[:, 1:], (1, 0), value=start)
-so_far.says = "each position holds the word before it, and the first the number of none yet"
-so_far.cases = lambda: [(torch.tensor([[3, 1, 4, 8], [5, 2, 6, 0]]), 7), (torch.tensor([[9, 2, 6, 5, 3, 0]]), 70)]
-so_far.mistakes = {
-    "the first of each is 0, the end mark, not `start`": lambda *x: so_far(x[0], 0),
-    "the words have moved the wrong way": lambda *x: functional.pad(x[0][:, 1:], (0, 1), value=x[1]),
-    "the caption's last word has come round to its beginning": lambda captions, start: captions.roll(1, 1),
+shapley.says = "four games of two to four heads: twins, a pair that works only together, one that disturbs"
+shapley.cases = lambda: [
+    ([0, 1, 2, 5], 2),
+    ([3, 9, 9, 9, 4, 12, 12, 12], 3),
+    (numbers(8).tolist(), 3),
+    (numbers(16, seed=1).tolist(), 4),
+]
+shapley.mistakes = {
+    "all coalitions count alike: in how many orders do just these others come first?": lambda kept, heads: [
+        sum(kept[n | 1 << h] - kept[n] for n in range(1 << heads) if not n >> h & 1) / 2 ** (heads - 1)
+        for h in range(heads)
+    ],
+    "this is what each head does alone": lambda kept, heads: [kept[1 << h] - kept[0] for h in range(heads)],
+    "this is what is lost without each head": lambda kept, heads: [kept[-1] - kept[~(1 << h)] for h in range(heads)],
+}
+
+
+@exercise("10.9", "Better than its group", difficulty=1, minutes=5, equation="Liu et al., 2025")
+def group_loss(log_p: Tensor, rewards: Tensor) -> Tensor:
+    """-log p times how much better than its group's mean, the mean over all; both (N, G)."""
+    return -((rewards - rewards.mean(1, keepdim=True)) * log_p).mean()
+
+
+group_loss.says = "groups that agree teach nothing; the gradient at log p"
+group_loss.cases = lambda: [
+    (numbers(3, 4) - 4, torch.tensor([[0.0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 0]])),
+    (numbers(2, 2, seed=1) - 4, torch.eye(2)),
+]
+group_loss.observe = with_gradients("log_p")
+group_loss.mistakes = {
+    "the sign: a loss falls, a reward rises": lambda *x: -group_loss(*x),
+    "there is no baseline: take off the group's mean": lambda log_p, rewards: -(rewards * log_p).mean(),
+    "one mean for all groups: every answer to an easy question would look good": lambda log_p, rewards: (
+        -((rewards - rewards.mean()) * log_p).mean()
+    ),
+    "this is GRPO: do not divide by the standard deviation": lambda log_p, rewards: group_loss(
+        log_p, rewards / rewards.std(1, keepdim=True).clamp(min=1e-6)
+    ),
 }
 
 

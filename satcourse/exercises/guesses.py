@@ -6,17 +6,14 @@ from numbers import Number
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 from IPython import get_ipython
 from IPython.utils.capture import capture_output
-from torch import Tensor
 
 from satcourse.widgets import still
 from satlib.files.atomic import write_json
 from satlib.files.reading import read_json
 
 KEPT = Path("guesses.json")  # beside the notebook: what was asked, the ends of the first range, and the truth
-SURE = 0.8  # how sure a reader is of a range
 skip = "skip"
 _guess: Any = skip  # of the cell that runs
 
@@ -65,21 +62,3 @@ def reveal(what: str, truth: float) -> None:
 def kept() -> dict[str, list[float]]:
     """The ranges and truths of this folder's notebooks, by what was asked."""
     return read_json(KEPT, dict[str, list[float]], "guesses", "delete it") if KEPT.exists() else {}
-
-
-def calibration(sure: Tensor, right: Tensor) -> None:
-    """Draw how often a captioner's words (N,) were right against how sure it was, and where its reader stands beside it."""
-    _, axes = plt.subplots(figsize=(4, 3.6))
-    tenth = (10 * sure).long().clamp(max=9)
-    means = [
-        (sure[tenth == n].mean(), right[tenth == n].float().mean()) for n in tenth.unique() if (tenth == n).sum() >= 10
-    ]
-    axes.plot([0, 1], [0, 1], color="#b0b4be", linewidth=1)
-    axes.plot(*zip(*means, strict=True), marker="o", label="the captioner's words")
-    held = [low <= truth <= high for low, high, truth in kept().values()]
-    if held:
-        p, n = (sum(held) + 1) / (len(held) + 2), len(held) + 2  # Laplace's estimate: an error bar for one range, too
-        axes.errorbar(SURE, sum(held) / len(held), (p * (1 - p) / n) ** 0.5, marker="*", markersize=14, label="you")
-    axes.set(xlabel="how sure", ylabel="share that was right", aspect="equal")
-    axes.legend(frameon=False)
-    print(f"{sum(held)} of your {len(held)} ranges held the truth" if held else "no range of yours is kept here")
