@@ -13,8 +13,8 @@
 # # 8. Training for real
 #
 # So far we have trained models in a cell, within seconds. A real training takes minutes to days, on a machine that may be taken away in
-# the middle. Here you write a training loop, part by part, and make sure that a shortage of memory, a second GPU or a closed laptop does
-# not change the result.
+# the middle. Here you write a training loop, and make sure that a shortage of memory, a second GPU or a closed laptop does not change the
+# result.
 #
 # **You will be able to**
 #
@@ -424,7 +424,7 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
 #
 # In [a benchmark](../benchmarks/optimisers.py) on this task, with three seeds each and the best of several learning rates, Adam is half a
 # nat per word behind after two of four epochs. In the end Muon's runs are at 0.66 or 0.67, Adam's at 0.71, 0.75 and 1.25: one got stuck.
-# Muon's runs take 66 seconds, Adam's 58. On photographs we have not tuned it.
+# Muon's runs take 66 seconds, Adam's 58.
 
 # %% jupyter={"source_hidden": true}
 results = Path(satlib.__file__).parent / "results"
@@ -475,10 +475,8 @@ def train_on(decoder, optimiser, batches: list, last: int, file: Path) -> None:
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# done = 0
-# if there is a file: load from it both states, the random numbers, and done
-# train on batches done to last
-# save all four
+# done = 0; if there is a file, load both states, the random numbers, and done
+# train on batches done to last; save all four
 # ```
 
 # %% [markdown]
@@ -811,7 +809,7 @@ for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-
 # %% [markdown]
 # With VGG-19, 1.2 points of BLEU-4 (0.2 to 2.2); with EfficientNet-Lite0 no difference is certain. The interval covers the choice of test
 # images, not the seed of the training: in an earlier pair of VGG-19 runs, [no difference was certain](../docs/results.md). On scenes 98
-# percent of the captions are right with attention and 41 without. So why did attention win everywhere? Keep the question in mind.
+# percent of the captions are right with attention and 41 without. So why did attention win everywhere?
 
 # %% [markdown]
 # ## On trial: a timing

@@ -143,7 +143,7 @@ blamed = list({each.image_id: each for each, _ in mistakes["soft"]}.values())
 drawings.gallery_figure([entry(each) for each in (*right[:4], *blamed[:4])])
 
 # %% [markdown]
-# Now photographs, none of which the model was trained on.
+# Now photographs that the model was not trained on.
 
 # %% jupyter={"source_hidden": true}
 photographer = Captioner.load(shipped.model())
@@ -469,8 +469,8 @@ def over(mask: Tensor, h: int, w: int) -> Tensor:
 
 
 # %% [markdown]
-# Now write the intervention. Up to the word the decoder runs as ever. There the map is yours, and so is $z$; all that follows is the
-# decoder's ([notebook 04](04_soft_attention.ipynb)).
+# Now the intervention: up to the word the decoder runs as ever; there the map is yours, and the rest is the decoder's
+# ([notebook 04](04_soft_attention.ipynb)).
 
 
 # %% tags=["task:9.4"]
@@ -493,18 +493,16 @@ def forced_look(decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# Ordinary steps: `decoder.predict(decoder.project(a), state, word).state`, from `decoder.initial_state(a)`, with `state.h` and `state.c`;
-# word (B,) is the one before, -1 at first. The forced step needs `decoder.gate`, `embed`, `gates_word`, `gates_state`, `gates_context`
-# (their sum, cut into i, f, g, o) and `decoder.logits(embedded, h, z)`.
+# A step: `decoder.predict(decoder.project(a), state, word).state`, from `decoder.initial_state(a)`, a state with `h` and `c`. word (B,)
+# is the one before, -1 at first. The decoder has `gate`, `embed`, `gates_word`, `gates_state`, `gates_context`, and
+# `logits(embedded, h, z)`.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# word = -1, and the first state
-# for each of the words: a step after word; then it is word
-# z = gate of h, times the sum of alpha a                 (B, D)
-# i, f, g, o = word's + state's + context's part, in four
-# c, h = equations 2 and 3
-# logits from the embedded word, h and z
+# word = -1; for each of the words: a step, then it is word
+# z = sigmoid(gate(h)) * sum of alpha a     (B, D)
+# i, f, g, o = the three parts' sum, in four
+# c, h by equations 2 and 3; logits
 # ```
 
 
@@ -573,7 +571,7 @@ print(
 )
 
 # %% [markdown]
-# The better map cures 22 false words of 74, and the better picture 48, where the whole caption had to be right. Both will be on trial.
+# The better map cures 22 false words of 74, and the better picture 48, where the whole caption had to be right.
 
 # %% [markdown]
 # ## Is attention an explanation?
@@ -583,11 +581,11 @@ print(
 # that it depends on what you call an explanation. Take a word that is true of one object and false of the other, and replace
 # only its map: by one over *the other* object, over *its own*, or *even* over all places.
 
-# %%
+# %% jupyter={"source_hidden": true}
 EVEN = torch.full((196,), 1 / 196)
-outcome, kinds = {}, {}
+asked, facts, lights = ({name: [] for name in models} for _ in range(3))
 for name in models:
-    asked, facts, lights = [], [], {"the other object": [], "its own object": [], "all places": []}
+    lights[name] = {"the other object": [], "its own object": [], "all places": []}
     for each in tests[:100]:
         words, things = captions[name][each.image_id].words, world[each.image_id].objects
         numbers = scenes.mentions(words, world[each.image_id])
@@ -595,21 +593,24 @@ for name in models:
             number = numbers[target.index]
             own, other = (getattr(things[n], target.kinds[0]) for n in (number, 1 - number))
             if own != other:
-                asked.append((each, target.index))
-                facts.append((target.kinds[0], own, other))
+                asked[name].append((each, target.index))
+                facts[name].append((target.kinds[0], own, other))
                 here, there = (over(torch.tensor(masks_of(each.image_id)[n]), 14, 14) for n in (number, 1 - number))
-                for maps, new in zip(lights.values(), (there, here, EVEN), strict=True):
+                for maps, new in zip(lights[name].values(), (there, here, EVEN), strict=True):
                     maps.append(new)
-    kinds[name] = [kind for kind, *_ in facts]
-    for light, drawn in lights.items():
+
+# %%
+outcome = {}
+for name in models:
+    for light, drawn in lights[name].items():
         outcome[name, light] = []
-        for after, (each, index), (kind, own, other) in zip(ask(name, asked, drawn), asked, facts, strict=True):
+        for after, (each, index), (kind, own, other) in zip(ask(name, asked[name], drawn), asked[name], facts[name]):
             stays = after == captions[name][each.image_id].words[index] or means.get(after) == (kind, own)
-            outcome[name, light].append(0 if stays else 1 if means.get(after) == (kind, other) else 2)  # 1: it follows
+            follows = means.get(after) == (kind, other)
+            outcome[name, light].append(0 if stays else 1 if follows else 2)
 
 # %% [markdown]
-# **When the light moves to the other object,
-# what percentage of the words of soft attention say what is true there?**
+# **When the light moves to the other object, what percentage of the words of soft attention say what is true there?**
 
 # %%
 my_light_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -619,10 +620,9 @@ seal(my_light_guess)
 OUTCOMES = ("stays", "says what is true of the other", "says something else")
 by_kind = {}
 for name in models:
+    kinds = np.array([kind for kind, *_ in facts[name]])
     followed = np.array(outcome[name, "the other object"]) == 1
-    by_kind[name] = {
-        kind: 100 * followed[np.array(kinds[name]) == kind].mean() for kind in ("size", "colour", "shape", "texture")
-    }
+    by_kind[name] = {kind: 100 * followed[kinds == kind].mean() for kind in ("size", "colour", "shape", "texture")}
     print(
         f"{name}, share of words that follow the light:",
         ", ".join(f"{kind} {share:.0f} %" for kind, share in by_kind[name].items()),
@@ -730,13 +730,14 @@ plots.attention_figure(
 )
 
 # %% [markdown]
-# The rest of the sentence is the same, and the peak of the shape's map has not moved. That is one scene, so count: 200 scenes, wherever
-# the two shapes differ.
+# The rest of the sentence is the same, and the peak of the shape's map has not moved. That is one scene. Count in 200, wherever the two
+# shapes differ.
 
-# %%
-obeyed = {}
+# %% jupyter={"source_hidden": true}
+orders = {
+    name: [] for name in models
+}  # vectors, the model's words, and the same with another colour; which is the shape
 for name in models:
-    obeyed[name] = []
     for each in tests[:200]:
         words, things = captions[name][each.image_id].words, world[each.image_id].objects
         numbers, named = scenes.mentions(words, world[each.image_id]), true_words(name, each)
@@ -744,14 +745,19 @@ for name in models:
         after = [
             it.index for it in named if it.kinds == ("shape",) and it.index > at and numbers[it.index] == numbers[at]
         ]
-        if not after or things[0].shape == things[1].shape:
-            continue
-        vectors = features[name][each.image_id][None]
-        told = [*words[:at], things[1 - numbers[at]].colour, *words[at + 1 :]]
-        p = look_again(models[name], vectors, [told], after[:1])
-        stays = means.get(models[name].vocabulary.words[int(p.argmax())]) == means[words[after[0]]]
-        maps = ground.forced(models[name], vectors, [[" ".join(words), " ".join(told)]])[0]
-        obeyed[name].append((stays, maps[0][after[0]].argmax() == maps[1][after[0]].argmax()))
+        if after and things[0].shape != things[1].shape:
+            told = [*words[:at], things[1 - numbers[at]].colour, *words[at + 1 :]]
+            orders[name].append((features[name][each.image_id][None], words, told, after[0]))
+
+# %%
+obeyed = {name: [] for name in models}
+for name, model in models.items():
+    for a, words, told, shape in orders[name]:
+        said = model.vocabulary.words[int(look_again(model, a, [told], [shape]).argmax())]
+        maps = ground.forced(model, a, [[" ".join(words), " ".join(told)]])[0]
+        obeyed[name].append(
+            (means.get(said) == means[words[shape]], maps[0][shape].argmax() == maps[1][shape].argmax())
+        )
     stay, still = np.sum(obeyed[name], 0)
     print(f"{name}, {len(obeyed[name])} scenes: the shape stays in {stay}, the peak of its map in {still}")
 
@@ -761,8 +767,8 @@ for name in models:
 # %% [markdown]
 # ## On trial: two cures
 #
-# A better map cured 22 of 74, a better picture 48. But a false word may stand on an edge, so that any push tips it. Medicine compares a
-# drug with a *placebo*, which does all that the drug does, except what is supposed to help.
+# But a false word may stand on an edge, so that any push tips it. Medicine compares a drug with a *placebo*, which does all that the drug
+# does, except what is supposed to help.
 #
 # - For the map: one that is even over all places; and the model's own, moved by one cell, up, down, left and right.
 # - For the picture: the original, moved by four pixels, four ways; and the *other* object uncovered.
@@ -791,13 +797,6 @@ def survives(cured: Tensor, placebos: Tensor) -> bool:
 
 # %% [markdown] tags=["hint"]
 # The standard error of a mean of N numbers is their standard deviation over the square root of N.
-
-# %% [markdown] tags=["pseudocode"]
-# ```
-# differences = cured - placebos, as numbers                  (P, N)
-# mean and standard error of each row
-# is every mean more than two of its errors above 0?
-# ```
 
 # %%
 own = torch.stack([captions[name][each.image_id].alphas[target.index] for name, each, target in blame])  # (N, 14, 14)
@@ -856,7 +855,7 @@ reveal("false words that the best placebo for the map cures", max(doses["better 
 # Today's models have dozens of maps: [notebook 10](10_from_2015_to_now.ipynb).
 
 # %% [markdown] tags=["workbook"]
-# ## Now think: three controls
+# ## Now think: two controls
 #
 # ### The light moved, part two
 #
@@ -868,16 +867,9 @@ reveal("false words that the best placebo for the map cures", max(doses["better 
 #
 # <details><summary>What a good answer has</summary>
 #
-# Three rows for each model: the map as drawn, moved with the model, moved the opposite way by as much. A sentence on what it says
-# about the share of words that did not stay in our table.
+# Three rows for each model: the map as drawn, moved with the model, moved the opposite way by as much.
 #
 # </details>
-#
-# ### Does the smooth map point better?
-#
-# ●○○ · 10 minutes · open
-#
-# Play the game with `overlay.upsample(alphas)` in place of the weights. Say first which of the three measures will change most.
 #
 # ### A control of your own
 #

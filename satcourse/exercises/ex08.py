@@ -92,7 +92,7 @@ overfit.mistakes = {
 def learning_rate(
     step: int, steps: int, warmup: int, highest: float, first: int = 1, start: int = 0, last: int = 0, period: int = 1
 ) -> float:
-    """The rate of a step, counted from 0: linear in the first `warmup` steps, times half a period of a cosine."""
+    """The rate of a step, from 0: linear in the first `warmup` steps, times half a period of a cosine."""
     rise = min(1.0, (step + first) / warmup) if warmup else 1.0
     start *= warmup
     return highest * rise * (1 + math.cos(period * math.pi * max(0, step - start) / (steps - start - last))) / 2
@@ -104,6 +104,8 @@ learning_rate.cases = lambda: [
 ]
 learning_rate.mistakes = {
     "the first step has a rate of 0: step 0 belongs to the warm-up": partial(learning_rate, first=0),
+    "there is no warm-up": lambda k, n, w, r: learning_rate(k, n, 0, r),
+    "the cosine does not fall": partial(learning_rate, period=0),
     "the cosine waits for the end of the warm-up: it begins at step 0, too": partial(learning_rate, start=1),
     "one factor or the other: the rate is multiplied by both": lambda k, n, w, r: learning_rate(
         k, n, w, r, period=k >= w
@@ -114,7 +116,7 @@ learning_rate.mistakes = {
 
 @exercise("8.4", "Means of unequal parts", difficulty=2, minutes=6)
 def shares(parts: list[Tensor]) -> list[float]:
-    """What each part's mean per word is multiplied with, for the mean over all words. parts: captions (B, C), padded by `PAD`."""
+    """A factor for each part's mean per word. parts: captions (B, C), padded by `PAD`."""
     words = [(captions != PAD).sum().item() for captions in parts]
     return [count / sum(words) for count in words]
 
@@ -140,7 +142,7 @@ shares.mistakes = {
 
 
 def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
-    """Three steps: losses, weights, and what the decoder saw of precision and of earlier parts."""
+    """Three steps: losses, weights, precision, and what is done when a part begins."""
     decoder, optimiser, parts = _learner(seed)
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
     seen, before = [], _weights(decoder)
@@ -149,10 +151,8 @@ def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
     )
     losses = [answer(decoder, optimiser, scaler, parts, torch.bfloat16, most) for _ in range(3)]
     return {
-        "the decoder computes in": str(seen[0][0]),
-        "gradients go backwards": "part by part"
-        if all(done for _, done in seen[1::2])
-        else "once, from all parts kept",
+        "it computes in": str({dtype for dtype, _ in seen}),
+        "gradients go backwards": "part by part" if all(done for _, done in seen[1::2]) else "once, with all kept",
         **{f"the loss of step {k}": loss for k, loss in enumerate(losses, 1)},
         "how far the weights moved": _weights(decoder) - before,
     }
@@ -162,7 +162,7 @@ def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
 def step(
     decoder: Decoder, optimiser: Any, scaler: Any, parts: Parts, half: torch.dtype, most: float, *, wrong: str = ""
 ) -> float:
-    """One step on the parts of a batch, the loss scaled, the gradients clipped: -> the mean loss per word before it."""
+    """One step on the parts of a batch, scaled and clipped: -> the mean loss per word before it."""
     if wrong != "full":
         optimiser.zero_grad()
     total = 0.0
@@ -231,7 +231,7 @@ train_on.mistakes = {
 
 @exercise("8.7", "A timing on trial", difficulty=2, minutes=12)
 def faster(ours: list[float], theirs: list[float]) -> bool:
-    """Whether a fair coin would win so many rounds, in which the two took turns, in at most 5 % of all cases."""
+    """Whether a fair coin would win so many rounds in at most 5 % of all cases."""
     rounds, won = len(ours), sum(map(operator.lt, ours, theirs))
     return sum(math.comb(rounds, k) for k in range(won, rounds + 1)) <= 0.05 * 2**rounds
 
@@ -251,6 +251,6 @@ faster.cases = lambda: [
 faster.given = lambda ours, theirs: f"{sum(map(operator.lt, ours, theirs))} of {len(ours)} rounds won"
 faster.mistakes = {
     "two busy moments make a step 'faster' than itself: means believe them": lambda a, b: sum(a) < sum(b),
-    "all rounds are too many of eight, too few of four: ask the coin": lambda a, b: all(map(operator.lt, a, b)),
+    "all rounds are too many of eight, too few of four": lambda a, b: all(map(operator.lt, a, b)),
     "a real gain is lost: on a busy machine ranges overlap, though each round agrees": lambda a, b: max(a) < min(b),
 }

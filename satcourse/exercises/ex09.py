@@ -30,10 +30,10 @@ def _games() -> list[tuple[Tensor, Tensor, float]]:
         (_peaked(3, 3), _disc(27.5, 41, 9), 6.0),
         (_peaked(3, 3), _disc(27.5, 41, 9), 5.0),  # just not
         (_peaked(5, 2), _disc(40, 16, 2), 1.0),  # only its corner
-        (_peaked(2, 2), _disc(19, 19, 0), 0.75),  # the middle is at 19.5, 19.5
+        (_peaked(2, 2), _disc(19, 19, 0), 0.75),  # its middle: 19.5, 19.5
         (_peaked(2, 2), _disc(20, 20, 0), 0.75),
         (_peaked(2, 2), _disc(15, 15, 0), 5.0),  # only across
-        (_peaked(2, 5, h=4), _disc(17, 43.5, 1)[:28], 1.0),  # nothing is square
+        (_peaked(2, 5, h=4), _disc(17, 43.5, 1)[:28], 1.0),  # not square
     ]
 
 
@@ -72,7 +72,7 @@ points_at.mistakes = {
 
 
 def _cover(mask: Tensor, h: int, w: int, wrong: str = "") -> Tensor:
-    """The part of each cell that the object covers: (h, w); by mistake all of what it touches, or of whose corner it covers."""
+    """The part of each cell that the object covers (h, w); by mistake, 1 where it touches it, or covers its corner."""
     if wrong == "corner":
         return mask[:: len(mask) // h, :: mask.shape[1] // w].double()
     part = functional.adaptive_avg_pool2d(mask[None].double(), (h, w))[0]
@@ -148,7 +148,7 @@ forced_look.mistakes = {
 
 
 def _outcomes(*cured: range) -> tuple[Tensor, Tensor]:
-    """Which of 70 mistakes a cure takes away, and which each of its placebos does."""
+    """Which of 70 mistakes a cure and each placebo takes away."""
     rows = torch.tensor([[number in those for number in range(70)] for those in cured])
     return rows[0], rows[1:]
 
