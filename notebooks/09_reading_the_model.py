@@ -752,7 +752,7 @@ for name in models:
 # %%
 obeyed = {name: [] for name in models}
 for name, model in models.items():
-    for a, words, told, shape in orders[name]:
+    for a, words, told, shape in orders[name]:  # look_again: the distribution of one word, after the words before it
         said = model.vocabulary.words[int(look_again(model, a, [told], [shape]).argmax())]
         maps = ground.forced(model, a, [[" ".join(words), " ".join(told)]])[0]
         obeyed[name].append(

@@ -104,7 +104,7 @@ learning_rate.cases = lambda: [
 ]
 learning_rate.mistakes = {
     "the first step has a rate of 0: step 0 belongs to the warm-up": partial(learning_rate, first=0),
-    "there is no warm-up": lambda k, n, w, r: learning_rate(k, n, 0, r),
+    "1 + cos falls from 2 to 0: halve it": lambda *x: 2 * learning_rate(*x),
     "the cosine does not fall": partial(learning_rate, period=0),
     "the cosine waits for the end of the warm-up: it begins at step 0, too": partial(learning_rate, start=1),
     "one factor or the other: the rate is multiplied by both": lambda k, n, w, r: learning_rate(
