@@ -340,7 +340,7 @@ def sums_over_all_words(decoder, optimiser, scaler, parts, half, most):
     return total
 
 
-@right("8.6")
+@right("8.7")
 def faster_by_every_toss(ours, theirs):
     won = sum(a < b for a, b in zip(ours, theirs, strict=True))
     tosses = [sum(each) >= won for each in itertools.product((0, 1), repeat=len(ours))]
@@ -363,9 +363,6 @@ def by_parts_covered(alpha, mask):
 RIGHT["8.4"] += [lambda parts: [(y >= 0).sum().item() / sum((z >= 0).sum().item() for z in parts) for y in parts]]
 RIGHT["9.3"] += [
     lambda mask, h, w: functional.normalize(mask.view(h, -1, w, mask.shape[1] // w).sum((1, 3)).flatten().float(), 1, 0)
-]
-RIGHT["9.4"] += [
-    lambda x, step: torch.stack([x.roll(s, d) for d, s in ((-2, -step), (-2, step), (-1, -step), (-1, step))])
 ]
 
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 09: maps measured, a map that a person would draw, placebos, and a cure on trial."""
+"""Exercises of notebook 09: maps measured, a map that a person would draw, a look by force, and a cure on trial."""
 
 from functools import partial
 
@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from satcourse.exercises.task import Answer, distribution, exercise, sums_to_one
+from satcourse.exercises.task import Answer, distribution, exercise, numbers, sums_to_one
+from satcourse.widgets.steering import steered
+from satlib.model.decoder import Decoder
+from satlib.recipe import DecoderConfig
 
 
 def _disc(y: float, x: float, radius: float, side: int = 56) -> Tensor:
@@ -22,15 +25,15 @@ def _peaked(row: int, column: int, seed: int = 0, h: int = 7) -> Tensor:
 
 def _games() -> list[tuple[Tensor, Tensor, float]]:
     return [
-        (_peaked(1, 5), _disc(12, 40, 9), 1.0),  # on it, not at its middle
-        (_peaked(1, 5), _disc(43, 12, 6), 1.0),  # on it, with row and column exchanged
-        (_peaked(3, 3), _disc(27.5, 41, 9), 6.0),  # within the tolerance
-        (_peaked(3, 3), _disc(27.5, 41, 9), 5.0),  # and just not
-        (_peaked(5, 2), _disc(40, 16, 2), 1.0),  # only its corner is on it
-        (_peaked(2, 2), _disc(19, 19, 0), 0.75),  # the middle is at 19.5, 19.5
+        (_peaked(1, 5), _disc(12, 40, 9), 1.0),
+        (_peaked(1, 5), _disc(43, 12, 6), 1.0),  # row and column exchanged
+        (_peaked(3, 3), _disc(27.5, 41, 9), 6.0),
+        (_peaked(3, 3), _disc(27.5, 41, 9), 5.0),  # just not
+        (_peaked(5, 2), _disc(40, 16, 2), 1.0),  # only its corner
+        (_peaked(2, 2), _disc(19, 19, 0), 0.75),  # its middle: 19.5, 19.5
         (_peaked(2, 2), _disc(20, 20, 0), 0.75),
-        (_peaked(2, 2), _disc(15, 15, 0), 5.0),  # only across is it farther
-        (_peaked(2, 5, h=4), _disc(17, 43.5, 1)[:28], 1.0),  # nothing is square
+        (_peaked(2, 2), _disc(15, 15, 0), 5.0),  # only across
+        (_peaked(2, 5, h=4), _disc(17, 43.5, 1)[:28], 1.0),  # not square
     ]
 
 
@@ -69,7 +72,7 @@ points_at.mistakes = {
 
 
 def _cover(mask: Tensor, h: int, w: int, wrong: str = "") -> Tensor:
-    """The part of each cell that the object covers: (h, w); by mistake all of what it touches, or of whose corner it covers."""
+    """The part of each cell that the object covers (h, w); by mistake, 1 where it touches it, or covers its corner."""
     if wrong == "corner":
         return mask[:: len(mask) // h, :: mask.shape[1] // w].double()
     part = functional.adaptive_avg_pool2d(mask[None].double(), (h, w))[0]
@@ -93,12 +96,11 @@ mass_on.cases = lambda: [
     (distribution(8, seed=3).view(2, 4), _disc(6, 13, 7, side=32)[:16]),
 ]
 mass_on.advise = lambda expected, got: (
-    f"it is {got / expected:.2g} times the share: is each weight divided among the pixels of its cell, and are they added?"
+    f"it is {got / expected:.2g} times the share: is each weight divided among its cell's pixels, and are they added?"
 )
 mass_on.mistakes = {
     _TOUCHED: partial(mass_on, wrong="touched"),
     _CORNER: partial(mass_on, wrong="corner"),
-    "each weight was given to every pixel of its cell": lambda *x: mass_on(*x) * x[1].numel() / x[0].numel(),
 }
 
 
@@ -109,7 +111,7 @@ def over(mask: Tensor, h: int, w: int, *, wrong: str = "") -> Tensor:
     return cover / cover.sum()
 
 
-over.says = "three discs, one of them on a grid that is not square"
+over.says = "three discs, one on a grid that is not square"
 over.cases = lambda: [(_disc(12, 43, 9), 7, 7), (_disc(20, 30, 15), 4, 4), (_disc(6, 13, 7, side=32)[:16], 2, 4)]
 over.advise = sums_to_one(0)
 over.mistakes = {
@@ -119,22 +121,34 @@ over.mistakes = {
 }
 
 
-@exercise("9.4", "Pushed by a step", difficulty=1, minutes=4)
-def moved(x: Tensor, step: int) -> Tensor:
-    """Maps or pictures moved by a step up, down, left and right: (..., h, w) -> (4, ..., h, w)."""
-    return torch.stack([x.roll(way, axis) for axis in (-2, -1) for way in (-step, step)])
+def _looked(answer: Answer, t: int) -> Tensor:
+    torch.manual_seed(0)
+    decoder = Decoder(DecoderConfig(embedding=4, hidden=6, attention_hidden=4, dropout=0.0), 5, 7)
+    return answer(decoder, numbers(3, 6, 5), torch.randint(7, (3, t)), distribution(3, 6, sharp=3.0))
 
 
-moved.says = "two maps moved by a cell, and a picture by two pixels"
-moved.cases = lambda: [(distribution(2, 3, 4), 1), (distribution(3, 5, 6, seed=1), 2)]
-moved.mistakes = {
-    "up and down, or left and right, are exchanged": lambda x, step: moved(x, -step),
-    "up and down go along axis -2, left and right along axis -1": lambda x, step: moved(x, step)[[2, 3, 0, 1]],
+@exercise("9.4", "A forced look", difficulty=3, minutes=15, equation="equations 1 to 7")
+def forced_look(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor, always: bool = False) -> Tensor:
+    """The logits (B, K) of the word after words (B, t), if the map for it alone were alpha (B, L)."""
+    given = torch.cat([a.new_zeros(*words.shape, a.shape[1]) + alpha[:, None] * always, alpha[:, None]], 1)
+    return steered(decoder, given=given)(a, functional.pad(words, (0, 1))).logits[:, -1]
+
+
+forced_look.says = "the first word, the second and the fifth of three captions"
+forced_look.cases = lambda: [(0,), (1,), (4,)]
+forced_look.observe = _looked
+forced_look.given = lambda t: f"{t} words before"
+forced_look.mistakes = {
+    "the words before keep their own maps: force one look": partial(forced_look, always=True),
+    "the gate is missing: z is multiplied by beta": lambda d, a, y, w: forced_look(
+        d, a, y, w / d(a, functional.pad(y, (0, 1))).betas[:, -1:]
+    ),
+    "alpha changes nothing: it makes z": lambda d, a, y, w: d(a, functional.pad(y, (0, 1))).logits[:, -1],
 }
 
 
 def _outcomes(*cured: range) -> tuple[Tensor, Tensor]:
-    """Which of 70 mistakes a cure takes away, and which each of its placebos does."""
+    """Which of 70 mistakes a cure and each placebo takes away."""
     rows = torch.tensor([[number in those for number in range(70)] for those in cured])
     return rows[0], rows[1:]
 
@@ -153,11 +167,11 @@ def survives(cured: Tensor, placebos: Tensor) -> bool:
 survives.says = "true cures, and false ones that beat nothing, a weak placebo, the average one, or all by chance"
 survives.cases = lambda: [
     _outcomes(range(50), range(10), range(20, 45), range(60, 65)),  # a true cure
-    _outcomes(range(40), range(5), range(8), range(35, 69), range(20, 60)),  # only the last placebos are as good
-    _outcomes(range(40), range(42), range(5), range(8)),  # only the first
+    _outcomes(range(40), range(5), range(8), range(35, 69), range(20, 60)),  # as the last placebos
+    _outcomes(range(40), range(42), range(5), range(8)),  # as the first
     _outcomes(range(36), range(5), range(30, 70), range(20, 60), range(10, 50)),  # not than most
-    _outcomes(range(40), range(30), range(36, 64)),  # better than the weaker one by chance
-    _outcomes(range(40), range(30)),  # all that the placebo cures, and ten more
+    _outcomes(range(40), range(30), range(36, 64)),  # by chance
+    _outcomes(range(40), range(30)),  # and ten more
     _outcomes(range(36), range(70)),  # worse
 ]
 survives.advise = lambda expected, got: (
