@@ -467,7 +467,7 @@ reveal("colours that the classifier names, percent", colour["linear"]["conv5_4"]
 
 # %% [markdown]
 # Up to `conv4_4` the network trades colour for shape: the nearest object has the same colour in 100 of 100 cases at `conv1_2`, and
-# the same shape in 41; at `conv4_4` it is 75 and 99. `conv5_4` loses a little of everything.
+# the same shape in 41; at `conv4_4` it is 75 and 99. `conv5_4` loses a little of everything. (Bars: 95 percent intervals.)
 #
 # ## The map moves along
 # <!-- index: claim: features move with the picture | photographs 32 pixels lower: the vectors two rows lower | satlib.model.encoders.Encoder | tests/test_encoders.py::test_places_are_in_rows_from_the_top_left -->
