@@ -167,7 +167,7 @@ drawings.answers_figure(photographs["elephants"], places, "beach")
 
 # %% [markdown]
 # "Elephant" on the elephant, "beach" at the water, "sandy" on the sand, "field" on the savanna. What, then, is grassy about the sky?
-# At the end of this notebook, such labels are put on trial.
+# At the end, such labels are put on trial.
 #
 # ## Where it fails, and what gives it away
 #
@@ -292,8 +292,7 @@ reveal("captions of scenes right with the mean, in percent", metrics["scenes-non
 #
 # ## On trial: the labels
 #
-# Labels like those of the elephants persuade anybody. Before you show them to a friend, look at those of the dog, at the word "dog"
-# (the words before it are "a black").
+# Labels like those of the elephants persuade anybody. Look at those of the dog, at the word "dog" (after "a black").
 
 # %%
 a_dog = annotate(photographer, photographs["dog"])

@@ -178,7 +178,7 @@ print(train_pairs[0].source, "->", data[0][0].tolist())
 #
 # $$ z = [\overrightarrow{h}_L ; \overleftarrow{h}_1], \qquad s_t = \mathrm{GRU}([E y_{t-1}; z],\, s_{t-1}), \qquad p(y_t) \propto \exp\left(W [E y_{t-1}; s_t; z]\right) $$
 #
-# $E y$ is the embedding of word $y$ and $s_t$ the decoder's state. The encoder also returns all of its states, for later.
+# $E y$ is the embedding of word $y$ and $s_t$ the decoder's state.
 
 
 # %% jupyter={"source_hidden": true}

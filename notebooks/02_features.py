@@ -585,7 +585,7 @@ print(
 )
 
 # %% [markdown]
-# 1.6 GB for all of Flickr8k, an error of less than one part in two thousand, and reading is far more than ten times as fast.
+# 1.6 GB for all of Flickr8k, and reading is far more than ten times as fast.
 #
 # ## On trial: the picture of a feature
 # <!-- index: claim: a deconvnet's picture shows what its map responds to | pictures of other maps at the same place, correlated | satcourse.exercises.ex02 | tests/test_exercises.py::TestVerdicts -->

@@ -133,7 +133,7 @@ print(f"satlib's tokenise splits {len(differing)} of {len(captions):,} captions 
 # > **Paper, section 5.1.** A vocabulary of 10,000 words in all experiments.
 #
 # Count the words of the *training* captions, sort them by frequency, and keep the first ones. Two places are taken: 0 is the end mark, 1
-# stands for every unknown word. (There is no start mark: before the first word, the decoder is given zeros.)
+# stands for every unknown word.
 #
 # Many words are equally frequent. If chance decides their order, the order of a set or of files, then words get other ids in the
 # next run, and the weights of the last one no longer fit them. So sort ties alphabetically.
