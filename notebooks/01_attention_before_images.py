@@ -867,9 +867,10 @@ for name, rows in forced.items():
 # %% [markdown]
 # With light on a noun of the other class, the ending follows that noun in practically every sentence: the light matters. But
 # the encoder reads in both directions, so its state at "my" has heard the noun already. (Not the decoder's state, though it begins with $z$:
-# with a "my" read alone, the ending is right in half of the sentences, chance.) The verdict: the grammar explains what the model must *know*, not where it must *look*. A
-# weight says which vector was read, and not where the evidence in it came from. Keep that for images, whose vectors have heard
-# their neighbours, too.
+# with a "my" read alone, the ending is right in half of the sentences, chance.) With an encoder that reads forward only, in three trainings,
+# 96 to 98 percent of the determiners look at their noun, and with the light on the determiner the ending is right in 45 to 55. The verdict:
+# the grammar explains what the model must *know*, and where it must *look* only if nothing else has heard it. A weight says which vector was
+# read, and not where the evidence in it came from. Keep that for images, whose vectors have heard their neighbours, too.
 #
 # ## What to remember
 #
