@@ -24,27 +24,33 @@
 # - read an alignment matrix, and write two controls for what it seems to say;
 # - recognise the same three lines in a Transformer.
 #
-# **Time**: 29 minutes to read, 42 more to write, 90 seconds to run on two CPU cores. **Memory**: 1.0 GB. **Needs**: nothing.
+# **Time**: 29 minutes to read, 60 more to write, 90 seconds to run on two CPU cores. **Memory**: 1.0 GB. **Needs**: nothing.
 
-# %%
+# %% jupyter={"source_hidden": true}
 import random
 from collections import Counter
+from functools import partial
+from typing import NamedTuple
 
 import matplotlib.pyplot as plt
-import torch
 from matplotlib.patches import Rectangle
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from torch.testing import assert_close
 
-from satcourse.exercises import reveal, seal
 from satcourse.figures import use_page_style
-from satcourse.lessons import translation_world as world
-from satlib.data.text import END, Vocabulary
 from satlib.evaluation import metrics
 
 use_page_style()
+
+# %%
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from satcourse.exercises import reveal, seal
+from satcourse.lessons import translation_world as world
+from satlib.data.text import END, Vocabulary
 
 # %% [markdown]
 # ## A small world to translate
@@ -78,8 +84,78 @@ draw_lines(axis, sentence)
 # on 460 others.
 
 
-# %%
-everything = world.pairs(5460, seed=0, shortest=3, longest=20)
+# %% jupyter={"source_hidden": true}
+# The grammar of the English sentences: the expansions of each symbol; frequent ones are listed twice. "1" is singular, "n" plural; lower case marks words.
+RULES = {
+    "SENTENCE": ("CLAUSE", "CLAUSE CONJUNCTION SENTENCE"),
+    "CLAUSE": ("THING1 DOES1", "THINGn DOn", "THING1 DOES1 ADVERB", "THINGn DOn ADVERB"),
+    "DOES1": ("VERB1 THING", "VERB1 THING", "INTRANSITIVE1", "does not INTRANSITIVEn"),
+    "DOn": ("VERBn THING", "VERBn THING", "INTRANSITIVEn", "do not INTRANSITIVEn"),
+    "VERB1": ("TRANSITIVE1", "TRANSITIVE1", "does not TRANSITIVEn"),
+    "VERBn": ("TRANSITIVEn", "TRANSITIVEn", "do not TRANSITIVEn"),
+    "THING": ("THING1", "THINGn"),
+    "THING1": ("NAMED1", "NAMED1", "NAMED1 PREPOSITION NAMED", "NAMED1 that VERB1 NAMED", "NAMED1 that INTRANSITIVE1"),
+    "THINGn": ("NAMEDn", "NAMEDn", "NAMEDn PREPOSITION NAMED", "NAMEDn that VERBn NAMED", "NAMEDn that INTRANSITIVEn"),
+    "NAMED": ("NAMED1", "NAMEDn"),
+    "NAMED1": ("DETERMINER1 OF_KIND NOUN1",),
+    "NAMEDn": ("DETERMINERn OF_KIND NOUNn",),
+    "OF_KIND": ("", "", "ADJECTIVE", "ADJECTIVE ADJECTIVE"),
+    "DETERMINER1": world.ONE,
+    "DETERMINERn": world.MANY,
+    "NOUN1": tuple(world.NOUNS),
+    "NOUNn": tuple(noun + "s" for noun in world.NOUNS),
+    "TRANSITIVE1": tuple(verb + "s" for verb in world.TRANSITIVE),
+    "TRANSITIVEn": tuple(world.TRANSITIVE),
+    "INTRANSITIVE1": tuple(verb + "s" for verb in world.INTRANSITIVE),
+    "INTRANSITIVEn": tuple(world.INTRANSITIVE),
+    "ADJECTIVE": tuple(world.ADJECTIVES),
+    "ADVERB": tuple(world.ADVERBS),
+    "PREPOSITION": tuple(world.PREPOSITIONS),
+    "CONJUNCTION": tuple(world.CONJUNCTIONS),
+}
+CHOICES = {symbol: [choice.split() for choice in choices] for symbol, choices in RULES.items()}
+
+
+def draw_sentence(rng: random.Random, longest: int) -> list[str]:
+    """Expand SENTENCE from left to right, with no word twice in a row; stop at more than `longest` words."""
+    words, symbols = [], ["SENTENCE"]
+    while symbols and len(words) <= longest:
+        symbol = symbols.pop()
+        if symbol not in RULES:
+            words.append(symbol)
+            continue
+        choice = rng.choice(CHOICES[symbol])
+        while words and choice == words[-1:]:
+            choice = rng.choice(CHOICES[symbol])
+        symbols.extend(reversed(choice))
+    return words
+
+
+class SentencePair(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+def pairs(count: int, seed: int, shortest: int = 3, longest: int = 25) -> list[SentencePair]:
+    """Distinct sentences of `shortest` (at least 3) to `longest` words, every length equally frequent, in random order."""
+    rng, lengths = random.Random(seed), range(shortest, longest + 1)
+    missing = {length: count // len(lengths) + (i < count % len(lengths)) for i, length in enumerate(lengths)}
+    sentences: dict[str, None] = {}
+    while len(sentences) < count:
+        words = draw_sentence(rng, longest)
+        sentence = " ".join(words)
+        if missing.get(len(words)) and sentence not in sentences:
+            missing[len(words)] -= 1
+            sentences[sentence] = None
+    order = list(sentences)
+    rng.shuffle(order)
+    return [SentencePair(sentence, " ".join(word.text for word in world.translate(sentence))) for sentence in order]
+
+
+# %% jupyter={"source_hidden": true}
+everything = pairs(5460, seed=0, shortest=3, longest=20)
 test_pairs, train_pairs = everything[:460], everything[460:]
 english, orrish = (Vocabulary.from_captions(pair[side] for pair in train_pairs) for side in (0, 1))
 
@@ -102,10 +178,10 @@ print(train_pairs[0].source, "->", data[0][0].tolist())
 #
 # $$ z = [\overrightarrow{h}_L ; \overleftarrow{h}_1], \qquad s_t = \mathrm{GRU}([E y_{t-1}; z],\, s_{t-1}), \qquad p(y_t) \propto \exp\left(W [E y_{t-1}; s_t; z]\right) $$
 #
-# $E y$ is the embedding of word $y$ and $s_t$ the decoder's state. The encoder also returns all of its states, for later.
+# $E y$ is the embedding of word $y$ and $s_t$ the decoder's state.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 class Encoder(nn.Module):
     """A bidirectional GRU over the source words."""
 
@@ -123,6 +199,38 @@ class Encoder(nn.Module):
         mask = torch.arange(a.shape[1]) < lengths.unsqueeze(1)
         return a, mask, torch.cat([last[0], last[1]], dim=1)
 
+
+# %% [markdown]
+# In training the decoder is told the true word before, whatever it would have said itself: *teacher forcing*.
+
+
+# %% tags=["task:1.1"]
+def taught(step, s: Tensor, y) -> list[Tensor]:
+    """The logits from which each of the true words y should be chosen, given the true words before it.
+
+    step(y, s): from the word before (None at first) and the state: logits, the new state, the weights.
+    s: the first state. y: the true words, one after another.
+    """
+    # BEGIN SOLUTION
+    found, before = [], None
+    for true in y:
+        logits, s, _ = step(before, s)
+        found.append(logits)
+        before = true
+    return found
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# `step` never sees the word that it has to predict. When is that word told?
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# before = None; an empty list
+# for each true word:
+#     logits, s, _ = step(before, s); append the logits
+#     before = the true word
+# ```
 
 # %% [markdown]
 # The decoder asks a small module, `look`, for its vector $z$. Later we change this module and nothing else.
@@ -147,33 +255,29 @@ class Decoder(nn.Module):
         self.cell = nn.GRUCell(embedding + D, D)
         self.output = nn.Linear(embedding + D + D, words)
 
-    def start(self, memory: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Zeros in place of a word before the first, and the first state."""
-        fixed = memory[2]
-        return fixed.new_zeros(len(fixed), self.embedding.embedding_dim), torch.tanh(self.initial(fixed))
+    def start(self, memory: tuple[Tensor, ...]) -> Tensor:
+        return torch.tanh(self.initial(memory[2]))
 
-    def write(self, z: Tensor, Ey: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, K) of the next word and the new state (B, D)."""
+    def write(self, z: Tensor, y: Tensor | None, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, K) of the next word and the new state (B, D), from the word before y (B,)."""
+        Ey = z.new_zeros(len(z), self.embedding.embedding_dim) if y is None else self.embedding(y)
         s = self.cell(torch.cat([Ey, z], dim=1), s)
         return self.output(torch.cat([Ey, s, z], dim=1)), s
 
+    def step(self, memory: tuple[Tensor, ...], y: Tensor | None, s: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        z, alpha = self.look(*memory, s)
+        return *self.write(z, y, s), alpha
+
     def forward(self, memory: tuple[Tensor, ...], y: Tensor) -> Tensor:
-        """Teacher forcing: logits (B, C, K) of each word of y (B, C), given the true words before it."""
-        Ey, s = self.start(memory)
-        logits = []
-        for true in y.unbind(1):
-            z, _ = self.look(*memory, s)
-            scores, s = self.write(z, Ey, s)
-            logits.append(scores)
-            Ey = self.embedding(true)
-        return torch.stack(logits, dim=1)
+        """Logits (B, C, K) of the words y (B, C)."""
+        return torch.stack(taught(partial(self.step, memory), self.start(memory), y.unbind(1)), dim=1)
 
 
 # %% [markdown]
 # The training loop is the usual one: Adam on $-\log p$ of the true next word, whose unit is the *nat* (0.69 nats are one bit). The first
 # epoch goes from short sentences to long ones.
 
-# %%
+# %% jupyter={"source_hidden": true}
 STEPS, BATCH = 1000, 32
 
 
@@ -216,11 +320,11 @@ fixed = fit(OneVector)
 # %% [markdown]
 # ### Word by word
 #
-# In training the decoder is told the true word before, whatever it would have said (*teacher forcing*). To translate, it
-# says the likeliest word, is fed that word, and so on until it says the end mark. This is *greedy* decoding.
+# To translate, nobody tells it the true word: it says the likeliest one, is fed that, and so on until it says the end mark. This is
+# *greedy* decoding.
 
 
-# %% tags=["task:1.1"]
+# %% tags=["task:1.2"]
 def greedy(step, s: Tensor, longest: int) -> tuple[list[int], list[Tensor]]:
     """The words that a decoder says, the end mark included, and the weights before each of them.
 
@@ -250,7 +354,7 @@ def greedy(step, s: Tensor, longest: int) -> tuple[list[int], list[Tensor]]:
 #     append y to one list, alpha to the other
 # ```
 
-# %%
+# %% jupyter={"source_hidden": true}
 LONGEST = 40
 
 
@@ -260,35 +364,33 @@ def translate(model: tuple[Encoder, Decoder], text: str) -> tuple[list[str], lis
     encoder, decoder = model
     x = ids(english, text)
     memory = encoder(x[None], torch.tensor([len(x)]))
-    nothing, s = decoder.start(memory)
 
     def step(y, s):
-        z, alpha = decoder.look(*memory, s)
-        logits, s = decoder.write(z, nothing if y is None else decoder.embedding.weight[[y]], s)
+        logits, s, alpha = decoder.step(memory, None if y is None else torch.tensor([y]), s)
         return logits[0], s, None if alpha is None else alpha[0]
 
-    said, weights = greedy(step, s, LONGEST)
+    said, weights = greedy(step, decoder.start(memory), LONGEST)
     return orrish.decode(said), weights
 
 
+# %%
 long = next(pair for pair in test_pairs if len(pair.source.split()) == 18)
 print("English:     ", long.source)
 print("Orrish:      ", long.target)
 print("fixed vector:", " ".join(translate(fixed, long.source)[0]))
 
 # %% [markdown]
-# It begins well, and then it invents.
+# It begins well, and then it loses words, repeats others, and ends with a "not" that nobody said.
 #
 # ### How long a sentence can it handle?
 #
-# We measure with BLEU-4, in percent: how many of the translation's runs of up to four words are in the true one as well (notebook 07
-# explains it). For sentences of 6 to 8 words it is 78. What is it for sentences of 17 to 20 words?
+# We measure with BLEU-4, in percent: how many of the translation's runs of up to four words are in the true one as well, with a
+# penalty if it is shorter (notebook 07 explains it). For sentences of 6 to 8 words it is 78. What is it for sentences of 17 to 20 words?
 
 # %%
 my_long_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
 
-# %%
-seal(my_long_guess)
+# %% jupyter={"source_hidden": true}
 GROUPS = ((6, 8), (9, 12), (13, 16), (17, 20))
 
 
@@ -302,6 +404,8 @@ def bleu_by_length(said: list[list[str]]) -> list[float]:
     return found
 
 
+# %%
+seal(my_long_guess)
 bleu_fixed = bleu_by_length([translate(fixed, pair.source)[0] for pair in test_pairs])
 print(f"BLEU-4 of 6 to 8 words: {bleu_fixed[0]:.0f}")
 reveal("BLEU-4 of 17 to 20 words, one vector", bleu_fixed[-1])
@@ -321,11 +425,11 @@ reveal("BLEU-4 of 17 to 20 words, one vector", bleu_fixed[-1])
 # 2. turns the scores into weights that are positive and sum to one, a **softmax**: $\alpha_i = \exp e_i / \sum_j \exp e_j$;
 # 3. returns the weighted mean $z = \sum_i \alpha_i a_i$.
 #
-# Steps 2 and 3 are yours. One trap: $\exp 100$ is infinite in float32. Adding a number to all scores changes no weight, so subtract the
-# largest score first.
+# Steps 2 and 3 are yours. $\exp 100$ is infinite in float32, but adding a number to all scores changes no weight: subtract the
+# largest first.
 
 
-# %% tags=["task:1.2"]
+# %% tags=["task:1.3"]
 def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     """One vector z (D,) from scores e (n,) and inputs a (n, D); and the weights (n,)."""
     # BEGIN SOLUTION
@@ -377,7 +481,7 @@ plt.show()
 # Sentences in a batch differ in length, the short ones are padded, and a softmax would look at the padding as well.
 
 
-# %% tags=["task:1.3"]
+# %% tags=["task:1.4"]
 def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
     """Weights (B, L), 0 at padding, with sum 1 over the words, from scores e (B, L) and mask (B, L), True at words."""
     # BEGIN SOLUTION
@@ -405,7 +509,7 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
 # $$ e_{ti} = v \cdot \tanh(W_a a_i + W_s s_{t-1} + b), \qquad z_t = \sum_i \alpha_{ti} a_i $$
 
 
-# %% tags=["task:1.4"]
+# %% tags=["task:1.5"]
 def score(a: Tensor, s: Tensor, W_a: Tensor, W_s: Tensor, b: Tensor, v: Tensor) -> Tensor:
     """The scores e (B, L) of states a (B, L, D) for queries s (B, D), one for each sentence; W_a and W_s (m, D), b and v (m,)."""
     # BEGIN SOLUTION
@@ -442,35 +546,42 @@ class AdditiveAttention(nn.Module):
 
 
 # %% [markdown]
-# The same loop trains it for the same number of steps. What is its BLEU-4 on sentences of 17 to 20 words?
+# The same training. What is its BLEU-4 on sentences of 17 to 20 words?
 
 # %%
 my_attention_guess = ...  # (low, high), or skip
+
+
+# %% jupyter={"source_hidden": true}
+def draw_bleu() -> None:
+    """Both models' BLEU by length."""
+    _, axis = plt.subplots(figsize=(5.6, 3.3), layout="constrained")
+    for name, values, style in (("additive attention", bleu_attention, "C0o-"), ("fixed vector", bleu_fixed, "C5s--")):
+        axis.plot(range(len(GROUPS)), values, style, linewidth=2, markersize=7, label=name)
+    axis.set_xticks(range(len(GROUPS)), [f"{low} to {high}" for low, high in GROUPS])
+    axis.set(xlabel="words in the English sentence", ylabel="BLEU-4 (percent)", ylim=(0, 102))
+    axis.legend()
+    plt.show()
+
 
 # %% tags=["docs:length"]
 seal(my_attention_guess)
 attentive = fit(AdditiveAttention)
 test_said = [translate(attentive, pair.source) for pair in test_pairs]
 bleu_attention = bleu_by_length([said for said, _ in test_said])
-figure, axis = plt.subplots(figsize=(5.6, 3.3), layout="constrained")
-for name, values, style in (("additive attention", bleu_attention, "C0o-"), ("fixed vector", bleu_fixed, "C5s--")):
-    axis.plot(range(len(GROUPS)), values, style, linewidth=2, markersize=7, label=name)
-axis.set_xticks(range(len(GROUPS)), [f"{low} to {high}" for low, high in GROUPS])
-axis.set(xlabel="words in the English sentence", ylabel="BLEU-4 (percent)", ylim=(0, 102))
-axis.legend()
-plt.show()
+draw_bleu()
 reveal("BLEU-4 of 17 to 20 words, with attention", bleu_attention[-1])
 faultless = sum(" ".join(said) == pair.target for (said, _), pair in zip(test_said, test_pairs, strict=True))
 print(f"without a single error: {faultless} of {len(test_pairs)} sentences")
 
 # %% [markdown] tags=["answer"]
-# 91.5, where the fixed vector got 24. Of the 460 test sentences, 408 come out without a single error. (Yours may differ by a few
+# 94, where the fixed vector got 24. Of the 460 test sentences, 400 come out without a single error. (Yours may differ by a few
 # points: rounding differs between machines.)
 
 # %% [markdown]
 # Was the loser given too little time? Its loss was still at 0.17 nats per word, and attention's at 0.01. We gave it four
 # times the steps, with three seeds. Its loss fell to 0.01, and the long sentences stayed at 25 to 28: the vector holds the sentences
-# of training, not new ones. More data does help. With five times the sentences and three times the steps it gets 52 (one seed).
+# of training, not new ones.
 #
 # ## The alignment matrix
 # <!-- index: claim: alignment is readable | the weights alpha_ti as a matrix, target words by source words | satcourse.lessons.translation_world.translate | tests/test_translation.py::test_hand_made_pairs -->
@@ -524,8 +635,52 @@ print(f"before {said[0]!r} the largest weight is on {words[int(weights[0].argmax
 
 # %% [markdown]
 # Every word of this translation is right. Yet before the first one the model looked at the noun more than at the determiner
-# that it was about to translate. We picked this sentence because it does so, so count: for what percentage of all determiners ("my",
-# "the", "our", "every") of the test sentences is the largest weight on the determiner itself?
+# that it was about to translate. We picked this sentence because it does so, so count; and count for a rival that knows
+# positions only, and looks straight down the diagonal.
+
+
+# %% tags=["task:1.6"]
+def looks(alpha: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether the largest weight is on the word that is translated, and whether the diagonal is: (C,) and (C,), bool.
+
+    alpha: (C, L), the weights before each word said. own: (C,), the place of the word that each of them translates.
+    The diagonal is at the same relative place: C equal parts, L equal parts, and the place in which the middle of part t lies.
+    """
+    # BEGIN SOLUTION
+    C, L = alpha.shape
+    peak = alpha.argmax(dim=1)
+    diagonal = ((torch.arange(C) + 0.5) / C * L).long()
+    return peak == own, diagonal == own
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# The middle of part t lies at (t + 0.5) / C of the way; of L places that is number (t + 0.5) / C * L, rounded down.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# peak = the place of the largest weight in each row
+# diagonal = (t + 0.5) / C * L, rounded down, for t = 0 ... C - 1
+# compare both with own
+# ```
+
+
+# %% jupyter={"source_hidden": true}
+def count_looks() -> None:
+    """All words that the model says correctly, into `peaks` and, by kind, into `found`."""
+    for pair, (said, weights) in zip(test_pairs, test_said, strict=True):
+        words, true = pair.source.split(), world.translate(pair.source)[: len(weights)]
+        alpha, own = torch.stack(weights[: len(true)]), torch.tensor([word.source for word in true])
+        hits = zip(true, said, alpha.argmax(1).tolist(), *(each.tolist() for each in looks(alpha, own)), strict=False)
+        for word, text, peak, on_own, on_diagonal in hits:
+            if text == word.text:
+                noun = first_noun(words, word.source)
+                peaks.append((peak, word.source, noun, words[word.source]))
+                found[kind(words[word.source])].append((on_own, peak == noun, on_diagonal))
+
+
+# %% [markdown]
+# For what percentage of all determiners ("my", "the", "our", "every") is the largest weight on the determiner itself?
 
 # %%
 my_itself_guess = ...  # (low, high), or skip
@@ -534,16 +689,7 @@ my_itself_guess = ...  # (low, high), or skip
 seal(my_itself_guess)
 peaks = []  # (the place with the largest weight, the word's own place, the place of its noun or of the next one, the word)
 found = {name: [] for name in (*LEXICA, "other")}
-for pair, (said, weights) in zip(test_pairs, test_said, strict=True):
-    words, true = pair.source.split(), world.translate(pair.source)
-    for t, (word, text, alpha) in enumerate(zip(true, said, weights, strict=False)):
-        if text == word.text:  # count right words only
-            noun = first_noun(words, word.source)
-            diagonal = int((t + 0.5) / len(true) * len(words))  # the same relative place
-            peak = int(alpha.argmax())
-            peaks.append((peak, word.source, noun, words[word.source]))
-            hits = peak == word.source, peak == noun, diagonal == word.source
-            found[kind(words[word.source])].append(hits)
+count_looks()
 found["all words"] = [hits for rows in found.values() for hits in rows]
 shares = {name: [100 * float(share) for share in torch.tensor(rows).float().mean(0)] for name, rows in found.items()}
 reveal("determiners: largest weight on itself, percent", shares["determiner"][0])
@@ -552,17 +698,17 @@ for name, (own, noun, diagonal) in shares.items():
     print(f"{name:14} {own:15.0f} % {noun:24.0f} % {diagonal:28.0f} %")
 
 # %% [markdown]
-# For 60 percent it is on the determiner, for 36 on its noun. That depends on chance: three other seeds had 49, 78 and 82 percent on the
-# noun.
+# For 43 percent it is on the determiner, for 54 on its noun. That depends on chance: three other seeds had 49, 78 and 82 percent on the
+# noun. The diagonal would find the determiner in 61 percent.
 #
 # Why the noun? *Lo* or *la*, *mo* or *ma*? "The" and "my" do not say. The ending belongs to the noun's class, and
 # the determiner comes first, so whoever is about to say *ma* has to know a noun that has not been said yet. Adjectives take
-# the same ending, but they follow their noun; by then the decoder knows it, and it looks at the noun for only 7 percent.
+# the same ending, but they follow their noun; by then the decoder knows it, and it looks at the noun for only 8 percent.
 #
-# So the model looks at the noun because the grammar asks for its class. Keep that explanation for the trial. On "other" words, such as
-# prepositions and "not", it is hardly better than the diagonal, which knows only positions. Where does it look?
+# So the model looks at the noun because the grammar asks for its class. Keep that explanation for the trial. On "other" words it hardly
+# beats the diagonal. Where does it look?
 
-# %%
+# %% jupyter={"source_hidden": true}
 offsets = {}
 for peak, own, _, word in peaks:
     offsets.setdefault(word, Counter())[peak - own] += 1
@@ -571,8 +717,7 @@ for word in ("not", "near", "with", "again", "often"):
     print(f"{word:6} largest weight {offset:+} words on in {100 * times / total:.0f} % of {total}")
 
 # %% [markdown]
-# At its neighbours: for "not" at the next word, its verb; for "again" and "often" at the word before; for "with" two words on, mostly
-# at the noun.
+# At its neighbours: "not" at its verb, "again" and "often" at the word before, "with" two words on, mostly at the noun.
 #
 # ## From here to the Transformer
 # <!-- index: claim: keys and values are apart | scores of one vector, the mean of another, as in memory networks and Transformers | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
@@ -598,11 +743,10 @@ assert_close(theirs, yours)
 #
 # ### First charge: it merely looks at the next word
 #
-# In "my cat" the noun *is* the next word, so a model that always looks one word on would score, too. Which determiners can tell the
-# two stories apart?
+# In "my cat" the noun *is* the next word, so a model that always looks one word on would score, too. Which determiners can tell?
 
 
-# %% tags=["task:1.5"]
+# %% tags=["task:1.7"]
 def noun_or_next(peak: Tensor, own: Tensor, noun: Tensor) -> tuple[Tensor, Tensor]:
     """Percentages of peaks on the noun, and on the next word, of those determiners that can decide between the two.
 
@@ -629,33 +773,77 @@ on_noun, on_next = noun_or_next(*of_determiners)
 print(f"something between them: {on_noun:.0f} % on the noun, {on_next:.0f} % on the next word")
 
 # %% [markdown]
-# Not guilty. Where something stands between, 30 percent of the looks are on the noun and 2 on the next word (with the other three
-# seeds 37, 73 and 77, and at most 3). The model does look for nouns.
+# Not guilty. Where something stands between, 46 percent of the looks are on the noun and 3 on the next word (with the other three
+# seeds 37, 73 and 77, and at most 3). The model often does look for nouns.
 #
 # ### Second charge: it need not look there
 #
 # If *only* the noun knows the ending, then a model that looks at "my" alone has to guess it. So before the first
-# word, put all the weight (the *light* of notebook 00) on one English word, and see what is said.
+# word, put all the weight (the *light* of notebook 00) on one English word, and see what is said. The control: the same word, when the
+# encoder has read nothing else.
 
 
-# %% tags=["task:1.6"]
-def lit(write, a: Tensor, s: Tensor) -> list[int]:
-    """The word that is said with all the weight on place 0, with all on place 1, and so on.
+# %% tags=["task:1.8"]
+def lit(encode, write, x: Tensor, s: Tensor) -> tuple[list[int], list[int]]:
+    """The words that are said with all the weight on word 0, on word 1, and so on: each read in its sentence, and each read alone.
 
-    write(z, s): from a context (D,) and the state: the logits (K,). a: (L, D), the places.
+    encode(x): from words (L,) to their states (L, D). write(z, s): from a context (D,) and the state to logits (K,).
     """
     # BEGIN SOLUTION
-    return [int(write(z, s).argmax()) for z in a]
+    inside = [int(write(z, s).argmax()) for z in encode(x)]
+    alone = []
+    for word in x:
+        z = encode(word[None])[0]
+        alone.append(int(write(z, s).argmax()))
+    return inside, alone
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# A weighted mean with the weight 1 on place i and 0 on all others: what is it?
+# A weighted mean with the weight 1 on place i and 0 on all others: what is it? And what does `encode` need, to read one word?
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# for each place: z is its state, and the word is the one with the largest logit
+# states = encode(x); for each of them: the word with the largest logit
+# for each word: encode it as a sentence of one word; z is its state; the word with the largest logit
 # ```
+
+
+# %% jupyter={"source_hidden": true}
+@torch.no_grad()
+def first_words(text: str) -> tuple[list[str], list[str]]:
+    """The first word of a translation with the light on each of its words, read in the sentence and alone."""
+    encoder, decoder = attentive
+
+    def memory(x):
+        x = torch.cat([x, torch.tensor([END])])
+        return encoder(x[None], torch.tensor([len(x)]))
+
+    x = ids(english, text)[:-1]
+    s = decoder.start(memory(x))
+    inside, alone = lit(
+        lambda x: memory(x)[0][0, :-1], lambda z, s: decoder.write(z[None], None, s[None])[0][0], x, s[0]
+    )
+    return [orrish.words[word] for word in inside], [orrish.words[word] for word in alone]
+
+
+def ending(word: str) -> str:
+    """The class of an Orrish word: "o" of "lon"."""
+    return word.removesuffix("n")[-1]
+
+
+def count_forced():
+    """Into `forced`: whether the first word and its ending are right, with the light on each of four vectors."""
+    for text, target in (test_pairs[i] for i in beginning):
+        words, said = text.split(), target.split()[0]
+        class_of = {word.source: ending(word.text) for word in world.translate(text)}
+        nouns = [i for i in range(len(words)) if kind(words[i]) == "noun"]
+        others = [i for i in nouns if class_of[i] != class_of[nouns[0]]]
+        inside, alone = first_words(text)
+        answers = inside[0], alone[0], inside[nouns[0]], *(inside[i] for i in others[:1])
+        for name, answer in zip(forced, answers, strict=False):
+            forced[name].append((answer == said, ending(answer) == class_of[nouns[0]]))
+
 
 # %% [markdown]
 # If the light is on the determiner itself, in what percentage of the sentences is the first Orrish word right?
@@ -665,32 +853,8 @@ my_forced_guess = ...  # (low, high), or skip
 
 # %%
 seal(my_forced_guess)
-
-
-@torch.no_grad()
-def first_words(text: str) -> list[str]:
-    """The first word of a translation with the light on each of its words."""
-    encoder, decoder = attentive
-    x = ids(english, text)
-    memory = encoder(x[None], torch.tensor([len(x)]))
-    Ey, s = decoder.start(memory)
-    return [orrish.words[word] for word in lit(lambda z, s: decoder.write(z[None], Ey, s)[0][0], memory[0][0], s)]
-
-
-def ending(word: str) -> str:
-    """The class of an Orrish word: "o" of "lon"."""
-    return word.removesuffix("n")[-1]
-
-
-forced = {"the determiner": [], "its noun": [], "a noun of the other class": []}
-for text, target in (test_pairs[i] for i in beginning):
-    words, said = text.split(), target.split()[0]
-    class_of = {word.source: ending(word.text) for word in world.translate(text)}
-    nouns = [i for i in range(len(words)) if kind(words[i]) == "noun"]
-    others = [i for i in nouns if class_of[i] != class_of[nouns[0]]]
-    answers = first_words(text)
-    for name, place in zip(forced, (0, nouns[0], *others[:1]), strict=False):
-        forced[name].append((answers[place] == said, ending(answers[place]) == class_of[nouns[0]]))
+forced = {"the determiner": [], "a determiner read alone": [], "its noun": [], "a noun of the other class": []}
+count_forced()
 right = {name: 100 * sum(word for word, _ in rows) / len(rows) for name, rows in forced.items()}
 reveal("right with the light on the determiner, percent", right["the determiner"])
 for name, rows in forced.items():
@@ -698,14 +862,15 @@ for name, rows in forced.items():
     print(f"light on {name:26} {len(rows)} sentences: {right[name]:3.0f} % right, {same:3.0f} % with the right ending")
 
 # %% [markdown] tags=["answer"]
-# In more than 99 percent. It does *not* have to guess: our explanation is wrong about where the information is.
+# In more than 99 percent (95 with another seed). It does *not* have to guess: our explanation is wrong about where the information is.
 
 # %% [markdown]
 # With light on a noun of the other class, the ending follows that noun in practically every sentence: the light matters. But
-# the encoder reads in both directions, so its state at "my" has heard the noun already. (With the vector of a "my" read alone, the
-# ending is right in half of the sentences: chance.) The verdict: the grammar explains what the model must *know*, not where it must *look*. A
-# weight says which vector was read, and not where the evidence in it came from. Keep that for images, whose vectors have heard
-# their neighbours, too.
+# the encoder reads in both directions, so its state at "my" has heard the noun already. (Not the decoder's state, though it begins with $z$:
+# with a "my" read alone, the ending is right in half of the sentences, chance.) With an encoder that reads forward only, in three trainings,
+# 96 to 98 percent of the determiners look at their noun, and with the light on the determiner the ending is right in 45 to 55. The verdict:
+# the grammar explains what the model must *know*, and where it must *look* only if nothing else has heard it. A weight says which vector was
+# read, and not where the evidence in it came from. Keep that for images, whose vectors have heard their neighbours, too.
 #
 # ## What to remember
 #
@@ -752,22 +917,20 @@ for name, rows in forced.items():
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
-assert bleu_fixed[0] > 70, "78 for short sentences"
-assert bleu_fixed[-1] < 35, "25 for long ones"
-assert bleu_attention[-1] > 85, "92"
+for pair in everything:  # each word is translated once, but for those that Orrish does not say, or says with the verb
+    words = pair.source.split()
+    silent = [i for i, word in enumerate(words) if word in ("a", "some", "does", "do")]
+    assert sorted([word.source for word in world.translate(pair.source)] + silent) == list(range(len(words)))
+assert {*Counter(len(pair.source.split()) for pair in everything).values()} <= {303, 304}, "every length as often"
+assert abs(bleu_fixed[0] - 78) < 5
+assert abs(bleu_fixed[-1] - 24) < 4
+assert abs(bleu_attention[-1] - 94) < 4
+assert faultless > 380, "400"
 assert shares["determiner"][1] > 2 * shares["adjective"][1], "determiners look at their noun, adjectives hardly"
 assert shares["all words"][0] > shares["all words"][2] + 15, "against the diagonal"
 assert on_noun > 20 > 5 > on_next, "the noun, and not the next word"
 assert right["the determiner"] > 95, "right every time"
 same_ending = [same for _, same in forced["a noun of the other class"]]
 assert sum(same_ending) < 0.03 * len(same_ending), "practically every sentence"
-alone = []
-with torch.no_grad():
-    for text, target in (test_pairs[i] for i in beginning):
-        (own, _, _), (_, _, whole) = (
-            attentive[0](x[None], torch.tensor([len(x)])) for x in (ids(english, text.split()[0]), ids(english, text))
-        )
-        Ey, s = attentive[1].start((None, None, whole))
-        said = orrish.words[int(attentive[1].write(own[:, 0], Ey, s)[0].argmax())]
-        alone.append(ending(said) == ending(target.split()[0]))
-assert abs(sum(alone) / len(alone) - 0.5) < 0.08, "chance"
+same_ending = [same for _, same in forced["a determiner read alone"]]
+assert abs(sum(same_ending) / len(same_ending) - 0.5) < 0.08, "chance"

@@ -39,7 +39,7 @@ def evidence_by_counting(here, elsewhere):
     return torch.stack([(elsewhere[:, w] < p[w]).float().mean() >= 0.95 for p, w in zip(here, words, strict=True)])
 
 
-@right("1.1")
+@right("1.2")
 def greedy_recursive(step, s, longest, y=None):
     if not longest or y == 0:
         return [], []
@@ -49,15 +49,14 @@ def greedy_recursive(step, s, longest, y=None):
     return [y, *words], [alpha, *weights]
 
 
-RIGHT["1.2"] += [lambda e, a: (sum(w * x for w, x in zip(e.softmax(0), a, strict=True)), e.softmax(0))]
-RIGHT["1.3"] += [lambda e, mask: torch.where(mask, e, -torch.inf).log_softmax(1).exp()]
-RIGHT["1.4"] += [
+RIGHT["1.3"] += [lambda e, a: (sum(w * x for w, x in zip(e.softmax(0), a, strict=True)), e.softmax(0))]
+RIGHT["1.4"] += [lambda e, mask: torch.where(mask, e, -torch.inf).log_softmax(1).exp()]
+RIGHT["1.5"] += [
     lambda a, s, P, Q, b, v: torch.stack([((P @ w.T).T + Q @ q + b).tanh() @ v for w, q in zip(a, s, strict=True)])
 ]
-RIGHT["1.6"] += [lambda write, a, s: [write(one @ a, s).topk(1).indices.item() for one in torch.eye(len(a))]]
 
 
-@right("1.5")
+@right("1.7")
 def noun_or_next_by_loop(peak, own, noun):
     rows = [(p - o, n - o) for p, o, n in zip(peak.tolist(), own.tolist(), noun.tolist(), strict=True) if n != o + 1]
     return 100 * sum(p == n for p, n in rows) / len(rows), 100 * sum(p == 1 for p, _ in rows) / len(rows)
@@ -74,11 +73,11 @@ def unpool_by_loop(values, pooled):
 
 RIGHT["2.1"] += [lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1])]
 RIGHT["2.2"] += [lambda layers: reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)]
-RIGHT["2.4"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
+RIGHT["2.5"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
 RIGHT["3.1"] += [lambda caption: re.findall(r"[^\W_]+(?:[-'][^\W_]+)*", caption.lower())]
 
 
-@right("2.5")
+@right("2.6")
 def likeness_by_standardising(picture, channel, place, channels, places):
     unit = [(x - x.mean()) / (x - x.mean()).norm() for x in (picture(c, place) for c in channels)]
     return np.mean(

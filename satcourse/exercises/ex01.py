@@ -1,6 +1,6 @@
 """Exercises of notebook 01: attention before images."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -37,7 +37,35 @@ def _speakers() -> list[tuple[Speaker, Tensor, int]]:
     ]
 
 
-@exercise("1.1", "Greedy decoding", difficulty=2, minutes=10)
+@exercise("1.1", "Teacher forcing", difficulty=2, minutes=7)
+def taught(
+    step: Speaker, s: Tensor, y: Sequence[int], *, moves: bool = True, late: int = 0, own: bool = False
+) -> list[Tensor]:
+    """The logits for each true word, given the true words before it."""
+    found: list[Tensor] = []
+    for before in [None, *y, END][late:][: len(y)]:
+        logits, new, _ = step(int(found[-1].argmax()) if own and found else before, s)
+        found.append(logits)
+        s = new if moves else s
+    return found
+
+
+taught.says = "logits of captions of four words and of one, and their gradient at the first state"
+taught.cases = lambda: [
+    (step, s, y) for (step, s, _), y in zip(_speakers(), ([3, 7, 2, END], [5, 5, END], [END]), strict=True)
+]
+taught.observe = lambda answer, step, s, y: with_gradients("s", parts=[f"word {i + 1}" for i in range(len(y))])(
+    lambda s: answer(step, s, y), s
+)
+taught.advise = lambda expected, got: "None, then each time the true word before" * (got.keys() == expected.keys())
+taught.mistakes = {
+    "it is fed what it says itself: the teacher tells it the true word": partial(taught, own=True),
+    "each word is told before it is asked for: before the first there is None": partial(taught, late=1),
+    "each step begins with the first state: hand the new state on": partial(taught, moves=False),
+}
+
+
+@exercise("1.2", "Greedy decoding", difficulty=2, minutes=10)
 def greedy(step: Speaker, s: Tensor, longest: int, *, moves: bool = True, y: int | None = None) -> Said:
     """The words that a decoder says, the end mark included, and the weights before each of them."""
     words, weights = [], []
@@ -65,7 +93,7 @@ greedy.advise = lambda expected, got: (
 )
 
 
-@exercise("1.2", "Scores, weights, one mean", difficulty=1, minutes=4, equation="Bahdanau et al., section 3.1")
+@exercise("1.3", "Scores, weights, one mean", difficulty=1, minutes=4, equation="Bahdanau et al., section 3.1")
 def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     """One softmax and one weighted mean: scores e (n,), inputs a (n, D) -> z (D,) and the weights (n,)."""
     alpha = torch.softmax(e, 0)
@@ -76,6 +104,10 @@ attend.says = "z, the weights and their gradients, for scores below 1, of 100 an
 attend.cases = lambda: [(numbers(L, seed=1), numbers(L, D)), (torch.tensor([100.0, 101, -200]), numbers(3, 3, seed=2))]
 attend.parts = ("z", "the weights")
 attend.observe = with_gradients("e", "a", parts=attend.parts)
+attend.advise = lambda expected, got: (
+    "the weights are exp(e) over their sum, and z the sum of weight times input"
+    * (got["z"].shape == expected["z"].shape)
+)
 attend.mistakes = {
     "the scores weigh the inputs as they are: a softmax comes first": lambda e, a: (e @ a, e),
     "exp(100) is infinite in float32: subtract the largest score first": lambda e, a: (
@@ -88,7 +120,7 @@ attend.mistakes = {
 }
 
 
-@exercise("1.3", "A softmax with a mask", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2.3")
+@exercise("1.4", "A softmax with a mask", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2.3")
 def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
     """Softmax over the words alone: e (B, L), mask (B, L), True at words -> (B, L), 0 at padding."""
     return torch.softmax(e.masked_fill(~mask, -torch.inf), 1)
@@ -113,7 +145,7 @@ masked_weights.mistakes = {
 }
 
 
-@exercise("1.4", "The score", difficulty=2, minutes=7, equation="Bahdanau et al., section 3.1")
+@exercise("1.5", "The score", difficulty=2, minutes=7, equation="Bahdanau et al., section 3.1")
 def score(a: Tensor, s: Tensor, W_a: Tensor, W_s: Tensor, b: Tensor, v: Tensor, *, of: int = 1) -> Tensor:
     """A network with one hidden layer: a (B, L, D), s (B, D), W_a and W_s (m, D), b and v (m,) -> e (B, L)."""
     return torch.tanh(a @ W_a.T + (s @ W_s.T).unsqueeze(of) + b) @ v
@@ -128,6 +160,32 @@ score.observe = with_gradients("a", "s", "W_a", "W_s", "b", "v")
 score.mistakes = {
     "a state meets the words of its own sentence: give it an axis for them": partial(score, of=0),
     "the tanh is missing": lambda a, s, W_a, W_s, b, v: (a @ W_a.T + (s @ W_s.T).unsqueeze(1) + b) @ v,
+    "these are weights: the softmax, with its mask, comes later": lambda *x: score(*x).softmax(1),
+}
+score.advise = lambda expected, got: (
+    "v times the tanh of a sum of three: of W_a a, of W_s s of the same sentence, and of b"
+    if got[""].shape == expected[""].shape
+    else None
+)
+
+
+@exercise("1.6", "A look, and the diagonal", difficulty=2, minutes=7)
+def looks(alpha: Tensor, own: Tensor, *, straight: bool = False) -> tuple[Tensor, Tensor]:
+    """Whether the peak, and the diagonal's place, are on the word translated: alpha (C, L), own (C,) -> (C,) and (C,), bool."""
+    C, n = alpha.shape
+    diagonal = torch.arange(C) if straight else ((torch.arange(C) + 0.5) * n / C).long()
+    return alpha.argmax(1) == own, diagonal == own
+
+
+looks.says = "shorter, longer and equal sentences"
+looks.cases = lambda: [
+    (numbers(C, n, seed=C).softmax(1), torch.arange(C) * n // C + torch.arange(C) % 2)
+    for C, n in ((5, 9), (9, 6), (4, 4))
+]
+looks.advise = lambda expected, got: "the peak of each row; and (t + 0.5) / C * L, rounded down" * (len(got) == 2)
+looks.parts = ("the peak on its word", "the diagonal on its word")
+looks.mistakes = {
+    "of C rows and L columns, row t does not cross the diagonal in column t": partial(looks, straight=True),
 }
 
 
@@ -139,7 +197,7 @@ def _glances(seed: int, on: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor,
     return torch.where(torch.rand(60, generator=draw) < 0.75, on(own, noun), own), own, noun
 
 
-@exercise("1.5", "The noun, or merely the next word?", difficulty=2, minutes=7)
+@exercise("1.7", "The noun, or merely the next word?", difficulty=2, minutes=7)
 def noun_or_next(peak: Tensor, own: Tensor, noun: Tensor, *, least: int = 2) -> tuple[Tensor, Tensor]:
     """Percentages of peaks on the noun and on the next word, of the determiners whose noun is not the next word: all (N,)."""
     apart = noun - own >= least
@@ -158,24 +216,44 @@ noun_or_next.mistakes = {
     "the artefact lives: a model that always looks one word on scores wherever the noun is the next word": partial(
         noun_or_next, least=1
     ),
+    "the two are exchanged": lambda *x: noun_or_next(*x)[::-1],
+    "a percentage: times 100": lambda *x: tuple(share / 100 for share in noun_or_next(*x)),
     "divide by the number of determiners that can decide, not by that of all": lambda peak, own, noun: tuple(
         100 * ((peak == place) & (noun > own + 1)).float().mean() for place in (noun, own + 1)
     ),
 }
 
 
-@exercise("1.6", "Force the light", difficulty=2, minutes=6)
-def lit(write: Callable[[Tensor, Tensor], Tensor], a: Tensor, s: Tensor) -> list[int]:
-    """The words said with all the weight on place 0, on place 1, ...: write(z, s) -> logits (K,), places a (L, D), a state s."""
-    return [int(write(z, s).argmax()) for z in a]
+@exercise("1.8", "Force the light", difficulty=2, minutes=10)
+def lit(
+    encode: Callable[..., Tensor], write: Callable[..., Tensor], x: Tensor, s: Tensor, *, still: bool = False
+) -> tuple[list[int], list[int]]:
+    """The words said with all the weight on each place, read in its sentence and read alone."""
+    states = encode(x)
+    alone = [states[i] if still else encode(x[i : i + 1])[0] for i in range(len(x))]
+    inside, apart = ([int(write(z, s).argmax()) for z in each] for each in (states, alone))
+    return inside, apart
 
 
-lit.says = "a word for each of 9 and of 6 places, read alone"
-lit.cases = lambda: [(lambda z, s: numbers(K, D) @ (z - s), numbers(n, D, seed=n), numbers(D, seed=1)) for n in (9, 6)]
-lit.given = lambda write, a, s: f"{len(a)} places"
+def _reader(x: Tensor) -> Tensor:
+    """States that have heard their neighbours."""
+    return numbers(K, D)[x] + numbers(K, D, seed=3)[x].mean(0)
+
+
+lit.says = "the words for each of 9 and of 6 places, read in their sentence and alone"
+lit.cases = lambda: [
+    (_reader, lambda z, s: numbers(K, D) @ (z - s), torch.randperm(K, generator=generator(n))[:n], numbers(D, seed=1))
+    for n in (9, 6)
+]
+lit.parts = ("in the sentence", "alone")
 lit.mistakes = {
-    "each place gives the same word: read one state, not the mean of all": lambda write, a, s: (
-        [int(write(a.mean(0), s).argmax())] * len(a)
+    "each place gives the same word: read one state, not the mean of all": lambda encode, write, x, s: lit(
+        lambda x: encode(x).mean(0).expand(len(x), -1), write, x, s
     ),
-    "these are logits: which word has the largest?": lambda write, a, s: [write(z, s) for z in a],
+    "these are logits: which word has the largest?": lambda encode, write, x, s: (
+        ([write(z, s) for z in encode(x)],) * 2
+    ),
+    "the artefact lives: a state of the whole sentence has heard the other words; encode each word again, alone": partial(
+        lit, still=True
+    ),
 }

@@ -5,7 +5,7 @@ from functools import partial, reduce
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from satcourse.exercises.task import exercise, numbers
@@ -25,6 +25,7 @@ def places(maps: Tensor) -> Tensor:
 places.says = "every place of a grid of 2 x 4 and of 2 x 2, row by row"
 places.cases = lambda: [(numbers(2, D, H, W),), (numbers(1, 4, 2, 2, seed=1),)]
 places.mistakes = {
+    "a row for each place, (B, h w, D): the channels go last": lambda x: x.flatten(2),
     "reshape mixes places: the channels must become the last axis first": lambda x: x.reshape(len(x), -1, x.shape[1]),
     "the places go down the columns: place 1 is to the right of place 0": lambda x: places(x.transpose(2, 3)),
 }
@@ -53,6 +54,9 @@ receptive_field.cases = lambda: [
     ([(5, 3), (3, 4), (3, 1), (2, 2)],),
     (list(_VGG),),
 ]
+receptive_field.advise = lambda expected, got: (
+    f"expected {expected}, got {got}: a kernel adds (kernel - 1) jumps; then the stride multiplies the jump"
+)
 receptive_field.mistakes = {
     "the strides have no part in it": lambda layers: receptive_field([(kernel, 1) for kernel, _ in layers]),
     "a layer's own stride counts for the layers above it, not for itself": partial(receptive_field, early=True),
@@ -81,15 +85,60 @@ def unpool(values: Tensor, pooled: Tensor) -> Tensor:
 unpool.says = "each value where its window had its first maximum, zeros elsewhere, in windows of four zeros, too"
 unpool.cases = lambda: [
     (numbers(2, 3, 1, 3), numbers(2, 3, 2, 6, seed=1)),
-    (numbers(1, 4, 3, 3, seed=2), (numbers(1, 4, 6, 6, seed=3) - 0.7).relu()),
+    (numbers(1, 4, 3, 3, seed=2), numbers(1, 4, 6, 6, seed=3).relu().round()),
 ]
+unpool.advise = lambda expected, got: (
+    "`values` tells what, `pooled` where: at the largest of its four" * (got.shape == expected.shape)
+)
 unpool.mistakes = {
     "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": lambda v, p: _spread(v),
     "a value is at several places of its window: of equal maxima (four zeros behind a ReLU) the first counts": _at_every_maximum,
 }
 
 
-@exercise("2.4", "How alike two places are", difficulty=1, minutes=5)
+@exercise("2.4", "All the way down", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
+def down(
+    signal: Tensor,
+    modules: nn.Sequential,
+    pooled: list[Tensor],
+    *,
+    back: Any = functional.conv_transpose2d,
+    bias: bool = False,
+    gate: bool = True,
+) -> Tensor:
+    """A deconvnet: transposed convolutions without bias, ReLUs of the signal, unpooling; the last module first."""
+    left = [*pooled]
+    for module in reversed(modules):
+        if isinstance(module, nn.Conv2d):
+            signal = back(signal, module.weight, module.bias if bias else None, padding=1)
+        elif isinstance(module, nn.ReLU):
+            signal = signal.relu() if gate else signal
+        else:
+            signal = unpool(signal, left.pop())
+    return signal
+
+
+def _blocks() -> nn.Sequential:
+    """Three blocks, as VGG's are, but with one convolution each."""
+    block = nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
+    for weight in block[0].parameters():
+        weight.data = numbers(*weight.shape)
+    return nn.Sequential(*block, *block, *block[:2]).requires_grad_(False)
+
+
+down.says = "signals of both signs, through three convolutions, three ReLUs and two poolings"
+down.cases = lambda: [
+    (numbers(1, 4, 2, 3, seed=i), [numbers(1, 4, 8, 12, seed=i + 5), numbers(1, 4, 4, 6, seed=i + 7)]) for i in (1, 2)
+]
+down.observe = lambda answer, signal, pooled: answer(signal, _blocks(), [*pooled])
+down.mistakes = {
+    "a convolution is undone by its transpose: functional.conv_transpose2d": partial(down, back=functional.conv2d),
+    "without bias: on the way down nothing is added": partial(down, bias=True),
+    "a ReLU is a ReLU on the way down, too: what is negative ends there": partial(down, gate=False),
+}
+
+
+@exercise("2.5", "How alike two places are", difficulty=1, minutes=5)
 def cosines(a: Tensor, q: Tensor) -> Tensor:
     """The cosine of each vector (L, D) with q (D,): (L,)."""
     return functional.cosine_similarity(a, q[None])
@@ -116,7 +165,7 @@ def _mean(
     return torch.stack([like(picture(*exhibit), picture(*other)) for other in others]).mean().item()
 
 
-@exercise("2.5", "Does the map matter?", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
+@exercise("2.6", "Does the map matter?", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
 def likeness(
     picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place], **by: Any
 ) -> float:
@@ -134,6 +183,9 @@ def _exhibits() -> list[tuple[Any, ...]]:
 likeness.says = "it tells pictures that the map makes from pictures that the place makes, whatever the map"
 likeness.cases = _exhibits
 likeness.given = lambda *_: "pictures that the map makes, then pictures that the place makes"
+likeness.advise = lambda expected, got: (
+    f"expected {expected:.2f}, got {got:.2f}: change the map alone, and take the mean of its correlations with the exhibit"
+)
 likeness.mistakes = {
     "the artefact lives: you keep the map and change the place, and all that you see is that places differ": (
         lambda picture, m, at, maps, places: _mean(picture, (m, at), ((m, other) for other in places if other != at))

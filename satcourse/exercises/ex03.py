@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from satcourse.exercises.calls import Failed
-from satcourse.exercises.task import Answer, exercise, generator, gradients, numbers
+from satcourse.exercises.task import Answer, exercise, generator, gradients, numbers, with_gradients
 from satlib.data.batches import Pair, SameLengthBatches
 from satlib.data.text import Vocabulary, tokenise
 
@@ -34,7 +34,7 @@ def words(caption: str) -> list[str]:
 words.says = "capital letters, accents, digits, punctuation, apostrophes, hyphens, and an empty caption"
 words.cases = lambda: [
     *(("A dog runs.",), ("Two dogs,one BALL!",), ("the dog's t-shirt (red)",), ("2 dogs - one 'big'",)),
-    *(("a merry-go-round at a café",), ('one_two; "three": four?',), ("",)),
+    *(("a naïve merry-go-round",), ('one_two; "three": four?',), ("",)),
 ]
 words.mistakes = {
     'capital letters are kept: "Dog" and "dog" would be two words': lambda caption: re.findall(r"[\w'-]+", caption),
@@ -59,6 +59,7 @@ vocabulary.says = "three vocabularies, equally frequent words among them"
 vocabulary.cases = lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (["Zebras, cats!", "two zebras; two cats"], 4)]
 vocabulary.mistakes = {
     "of a vocabulary of K, K - 2 words are left: two are special": lambda *x: vocabulary(x[0], x[1] + 2),
+    "the end mark and the unknown word are not among these": lambda *x: ["<end>", "<unknown>", *vocabulary(*x)],
     "equally frequent words stand in the order of their captions: sort them": _unsorted,
     "ties are cut by the order of the captions: sort before you keep the first": lambda captions, size: [
         word for word in vocabulary(captions, 10**6) if word in _unsorted(captions, size)
@@ -66,8 +67,10 @@ vocabulary.mistakes = {
 }
 
 
-@exercise("3.3", "Pieces of words", difficulty=3, minutes=20, equation="Sennrich et al., 2016")
-def byte_pairs(counts: dict[str, int], number: int, *, said: bool = True, again: bool = True) -> list[tuple[str, str]]:
+@exercise("3.3", "Pieces of words", difficulty=3, minutes=25, equation="Sennrich et al., 2016")
+def byte_pairs(
+    counts: dict[str, int], number: int, *, said: bool = True, again: bool = True, last: bool = False
+) -> list[tuple[str, str]]:
     """The pairs that are joined, in order: words and how often each is said -> the most frequent neighbours, by the alphabet."""
     words = {" ".join(word): times if said else 1 for word, times in counts.items()}
     merges: list[tuple[str, str]] = []
@@ -77,7 +80,8 @@ def byte_pairs(counts: dict[str, int], number: int, *, said: bool = True, again:
             pieces = text.split()
             for pair in pairwise(pieces):
                 pairs[pair] += times * (again or pair not in merges)
-        one, two = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        most = max(pairs.values())
+        one, two = sorted(pair for pair in pairs if pairs[pair] == most)[-last]
         merges.append((one, two))
         if again:
             at = re.compile(rf"(?<!\S){re.escape(one)} {re.escape(two)}(?!\S)")
@@ -93,6 +97,7 @@ byte_pairs.cases = lambda: [
 ]
 byte_pairs.mistakes = {
     "each word counts once: a pair counts as often as its word is said": partial(byte_pairs, said=False),
+    "of equally frequent pairs the first in the alphabet is joined": partial(byte_pairs, last=True),
     "only letters are joined: count again after each pair is joined": partial(byte_pairs, again=False),
 }
 
@@ -134,6 +139,9 @@ same_length_batches.cases = lambda: [
 ]
 same_length_batches.observe = _look_at_batches
 same_length_batches.mistakes = {
+    "a batch holds the captions' numbers, not their lengths": lambda lengths, size: [
+        [lengths[i] for i in batch] for batch in same_length_batches(lengths, size)
+    ],
     "lengths are mixed in a batch: sorting and cutting does that where a length runs out": _sorted_cut,
 }
 
@@ -187,6 +195,11 @@ def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
 inputs_and_targets.says = "captions of five, two and one id: zeros before the first word, the end mark the last target"
 inputs_and_targets.cases = _captions
 inputs_and_targets.parts = ("inputs", "targets")
+inputs_and_targets.observe = lambda answer, captions, E: (
+    with_gradients("E", parts=inputs_and_targets.parts)(lambda E: answer(captions, E), E)
+    if captions.shape[1] > 1  # else there are but zeros
+    else answer(captions, E)
+)
 inputs_and_targets.mistakes = {
     "not shifted: each word goes in when it is asked for itself": lambda captions, E: (E[captions], captions),
     "before the first word there are zeros, not the end mark's row": lambda x, E: (E[x.roll(1, 1)], x),
