@@ -631,7 +631,7 @@ print("left, in nats:", {name: round(value, 1) for name, value in left_over.item
 # ### A little bias for less noise: the mix and the Gumbel-softmax
 # <!-- index: section 4.1 | with probability 0.5 for a given image the sample is replaced by its expectation | satlib.model.objective.coins | tests/test_hard.py::TestLooking::test_coins_are_per_image -->
 # <!-- index: claim: mixing in the expectation reduces variance | and it is biased: its mean is the gradient of another objective, known exactly | satlib.model.objective.coins | tests/test_hard.py::TestEstimators::test_what_claims_no_unbiasedness_is_seen_to_be_biased -->
-# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias that grows with the temperature | satcourse.exercises.ex06.gumbel_softmax | tests/test_exercises.py -->
+# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias | satcourse.exercises.ex06.gumbel_softmax | tests/test_exercises.py -->
 #
 # The paper has one more trick. With probability 0.5, for a given image, it replaces the sample by its expectation: soft
 # attention, which has no noise but another objective, and so is biased.
@@ -679,8 +679,8 @@ def groups(paths, K):
 
 
 # %% [markdown]
-# Now all of them on the eight captions. For each we list every estimate that can come out, with its probability. From $K$ paths of a caption
-# the score function gives the first function below. (`groups` lists all rows of $K$ paths: $p$, rewards, and both gradients.)
+# Now all of them on the eight captions. For each we list every estimate that can come out, with its probability: `groups` gives all rows of
+# $K$ paths, their $p$, rewards and both gradients, and the score function makes an estimate of each row.
 
 
 # %%
@@ -731,9 +731,8 @@ pairs = list(zip(images, captions, strict=True))
 soft_ones = [jacobian(log_p_of(decoder(a, words, torch.tensor([True])), words), weights) for a, words in pairs]
 half = torch.tensor([0.5], dtype=torch.double)
 mix = [(torch.cat([half, p / 2]), torch.cat([soft, hard])) for (p, hard), soft in zip(one, soft_ones, strict=True)]
-truth = torch.stack([p @ estimates for p, estimates in one]).mean(
-    0
-)  # the gradient of L_s, mean over the eight captions
+# the gradient of L_s, mean over the eight captions
+truth = torch.stack([p @ estimates for p, estimates in one]).mean(0)
 
 
 def of_eight(passes, each, truth):
@@ -1295,7 +1294,7 @@ for k, name in enumerate(("right", "right and brief")):
 # Right: not learnt, as far as eight tries can tell. The old policy was right at least once in nearly every scene, and a lower temperature alone makes it
 # right more often than the rewards did. (Over three seeds, the rewards added 9 to 11 points, the temperature 14 to 16.)
 # Brief: eight tries used to find a right and brief caption for some half of the scenes, now for nearly all, and a lower temperature
-# does not do that. But 64 tries of the *old* policy find one for 93 percent of the scenes: the rewards made likely what was rare.
+# does not do that. But 64 tries of the *old* policy find one for some 83 percent of the scenes: the rewards made likely what was rare.
 # The bill: a caption's entropy falls from 9.6 to about 3 nats, the vocabulary from 61 words to about 30. Whether rewards teach
 # language models to reason, or only sharpen what they can do, is debated in these terms, and the answer depends on $N$.
 
@@ -1360,9 +1359,9 @@ assert percent(before[0].any(1)) > 97
 with torch.no_grad():
     torch.manual_seed(0)
     many = [attempts(soft.decoder, range(k, k + 10), 64)[:2] for k in range(0, 60, 10)]
-assert abs(percent(torch.cat([(right & (lengths <= 12)).any(1) for right, lengths in many])) - 93) < 4
+assert abs(percent(torch.cat([(right & (lengths <= 12)).any(1) for right, lengths in many])) - 83) < 5
 assert learnt["right and brief", 8][0] > 30 > 5 > learnt["right and brief", 8][1]
-assert learnt["right", 8][0] < 2
+assert max(learnt["right", 4][0], learnt["right", 8][0]) < 0
 assert percent(colder[0]) > percent(after[0])
 assert abs(before[2] - 9.6) < 0.1
 assert after[2] < 4
