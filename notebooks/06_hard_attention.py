@@ -18,24 +18,28 @@
 # up every path and hold each estimate against the truth. In part 2 you train hard attention with your own loss, beside a control. The same
 # loss tunes language models on rewards today; what such rewards teach is put on trial.
 #
-# **Time**: 50 minutes to read, 89 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.9 GB. **Needs**:
+# **Time**: 50 minutes to read, 88 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.9 GB. **Needs**:
 # notebook 04 for the decoder; nothing to download.
 
 # %%
 import copy
 import itertools
+import math
+from typing import NamedTuple
 
 import ipywidgets
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+# %% jupyter={"source_hidden": true}
 from satcourse.exercises import reveal, seal, skip
 from satcourse.figures import show_photographs, use_page_style
-from satcourse.lessons import bounds, further
-from satcourse.lessons.estimators import every_path, path_gradients, paths_of, run_every_path, tiny
+from satcourse.lessons import further
+from satcourse.lessons.estimators import every_path, jacobian, path_gradients, tiny
 from satcourse.widgets import still
 from satlib.data import scenes
 from satlib.data.features import Pixels
@@ -43,8 +47,10 @@ from satlib.data.text import END
 from satlib.evaluation import evaluate, overlay, plots
 from satlib.evaluation import maps as ground
 from satlib.model import shipped
-from satlib.model.attention import entropy
+from satlib.model.attention import AttentionOutput, HardAttention, entropy
 from satlib.model.captioner import Captioner
+from satlib.model.decoder import Decoder
+from satlib.model.objective import word_losses
 
 use_page_style()
 
@@ -76,12 +82,6 @@ def draw(alpha: Tensor, darts: Tensor) -> Tensor:
 # %% [markdown] tags=["hint"]
 # `cumsum` gives the places' right edges. The number of edges at or below the dart is the number of places that it flew past.
 
-# %% [markdown] tags=["pseudocode"]
-# ```
-# edges = running sum of the weights, without the last (which is 1)
-# place = how many edges are at or below the dart
-# ```
-
 # %%
 torch.manual_seed(0)
 a = torch.tensor([[-1.0, 0.2], [-0.3, 1.0], [0.9, 0.7], [0.8, -0.6], [-0.5, -0.9]])  # five places: (L, D)
@@ -109,19 +109,35 @@ print("soft attention's context:", (alpha @ a).numpy().round(2))
 
 
 # %% tags=["task:6.2"]
-def bound(log_p_path: Tensor, log_p_caption: Tensor) -> Tensor:
-    """L_s, (). log_p_path: log p(s|a) of each of P paths (P,). log_p_caption: log p(y|s,a) along each of them (P,)."""
+def bound(p_place, p_word, L: int, C: int) -> tuple[float, float]:
+    """L_s and log p(y|a), both summed over all L^C paths. A path is a tuple of C places, which are counted from 0.
+
+    p_place(path[:t]): p(s_t | s_1..s_(t-1)) of the last of the first t places; p_word(path[:t]): p(y_t | s_1..s_t), of the word told there.
+    """
     # BEGIN SOLUTION
-    return (log_p_path.exp() * log_p_caption).sum()
+    L_s, likelihood = 0.0, 0.0
+    for path in itertools.product(range(L), repeat=C):
+        p_path, p_caption = 1.0, 1.0
+        for t in range(1, C + 1):
+            p_path *= p_place(path[:t])
+            p_caption *= p_word(path[:t])
+        L_s += p_path * math.log(p_caption)
+        likelihood += p_path * p_caption
+    return L_s, math.log(likelihood)
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# A mean of log p(y|s,a), each path weighted by its probability.
+# `itertools.product(range(L), repeat=C)` lists the paths. Along each, multiply two products: p(s|a) and p(y|s,a).
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# sum over the paths of exp(log_p_path) * log_p_caption
+# for every path:
+#     p_path = p_place(path[:1]) * p_place(path[:2]) * ...
+#     p_caption = the same of p_word
+#     L_s += p_path * log p_caption
+#     likelihood += p_path * p_caption
+# L_s, log of likelihood
 # ```
 
 # %% [markdown]
@@ -132,11 +148,14 @@ alpha_1 = [0.7, 0.3]  # p(s_1)
 alpha_2 = [[0.6, 0.4], [0.1, 0.9]]  # p(s_2 | s_1): where it looks next depends on where it has looked
 word_1 = [0.5, 0.1]  # p(y_1 | s_1)
 word_2 = [[0.8, 0.05], [0.3, 0.6]]  # p(y_2 | s_1, s_2)
+p_place = {(i,): alpha_1[i] for i in range(2)} | {(i, j): alpha_2[i][j] for i in range(2) for j in range(2)}
+p_word = {(i,): word_1[i] for i in range(2)} | {(i, j): word_2[i][j] for i in range(2) for j in range(2)}
+L_s, log_likelihood = bound(p_place.get, p_word.get, L=2, C=2)
+
+# %% jupyter={"source_hidden": true}
 four = list(itertools.product(range(2), repeat=2))
 p_path = torch.tensor([alpha_1[i] * alpha_2[i][j] for i, j in four])
 p_caption = torch.tensor([word_1[i] * word_2[i][j] for i, j in four])
-L_s, log_likelihood = bound(p_path.log(), p_caption.log()), (p_path @ p_caption).log()
-
 x, mean = torch.linspace(0.012, 0.45, 200), p_path @ p_caption
 figure, axis = plt.subplots(figsize=(6.2, 3.1), layout="constrained")
 axis.plot(x, x.log(), color=plots.INK)
@@ -161,13 +180,19 @@ plt.show()
 
 # %%
 decoder, a, caption = tiny()  # a: (1, L, D) with L = 4, D = 3; caption: (1, C) with C = 3
-paths = every_path(decoder, a, caption)
+paths = every_path(decoder, a, caption)  # of each path log p of its places and words, (64, C), and of the whole, (64,)
+begun = {tuple(path[:t]): row for row, path in enumerate(paths.places.tolist()) for t in (1, 2, 3)}
+L_s, log_likelihood = bound(
+    lambda path: paths.log_p_place[begun[path], len(path) - 1].exp().item(),
+    lambda path: paths.log_p_word[begun[path], len(path) - 1].exp().item(),
+    L=4,
+    C=3,
+)
 p = paths.log_p_path.exp().detach()  # p(s|a), (64,)
-with_hindsight = (paths.log_p_path + paths.log_p_caption - paths.log_likelihood).detach()  # log p(s|y,a), (64,)
+with_hindsight = (paths.log_p_path + paths.log_p_caption).detach() - log_likelihood  # log p(s|y,a), (64,)
 kl = (p * (p.log() - with_hindsight)).sum()
-L_s = bound(paths.log_p_path, paths.log_p_caption).item()
-assert_close(paths.log_likelihood.item() - L_s, kl.item())
-print(f"{len(p)} paths: L_s = {L_s:.3f}, log p(y|a) = {paths.log_likelihood:.3f}, gap = KL = {kl:.3f}")
+assert_close(log_likelihood - L_s, kl.item())
+print(f"{len(p)} paths: L_s = {L_s:.3f}, log p(y|a) = {log_likelihood:.3f}, gap = KL = {kl:.3f}")
 
 # %% [markdown]
 # The gap, 1.719 nats, measures how differently one would look after reading the caption.
@@ -192,6 +217,10 @@ def gap(seed, temperature=1.0, sight=1.0):
     return (paths.log_likelihood - paths.bound).item()
 
 
+factor = gap(0, sight=0.01) / gap(0, sight=0.001)
+print(f"a tenth of the scale divides the gap by {factor:.0f}")
+
+# %% jupyter={"source_hidden": true}
 temperatures, sights = np.logspace(1.5, -2, 12), np.logspace(0.5, -3, 11)
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.1), sharey=True, layout="constrained")
 for seed, marker in enumerate("oDs^v"):
@@ -203,8 +232,6 @@ right.set(xlabel=r"scale of the weights on $\hat z$", title="the looks stop matt
 for axis in (left, right):
     axis.axvline(1, color=plots.INK, linestyle=":")
 plt.show()
-factor = gap(0, sight=0.01) / gap(0, sight=0.001)
-print(f"a tenth of the scale divides the gap by {factor:.0f}")
 
 # %% [markdown]
 # A tenth of the scale leaves a hundredth of the gap. The gap is the price of spreading the probability over looks that matter.
@@ -217,7 +244,7 @@ print(f"a tenth of the scale divides the gap by {factor:.0f}")
 # Draw a path, compute $\log p(y|s,a)$, call `backward()`: nothing reaches the attention. Throw three darts at all 64 paths laid end to
 # end, and turn one weight of the attention network. Nothing changes until a border passes the dart; then it jumps.
 
-# %%
+# %% jupyter={"source_hidden": true}
 other, *case = tiny()
 knob = other.attention.energy.energy.weight  # (1, width)
 turns = torch.linspace(-6, 6, 121, dtype=torch.double)
@@ -254,9 +281,7 @@ plt.show()
 
 # %%
 names, weights = zip(*decoder.named_parameters(), strict=True)
-gradients = path_gradients(
-    paths, weights
-)  # of each path on its own; score: (64, C, W) for the C looks and all W weights
+gradients = path_gradients(paths, weights)  # of each path on its own; score: (64, C looks, W weights)
 likelihood, path_score = gradients.likelihood, gradients.score.sum(1)  # (64, W) each
 reward = paths.log_p_caption.detach()
 likelihood_term, score_term = p @ likelihood, p @ (reward[:, None] * path_score)
@@ -264,6 +289,7 @@ exact = likelihood_term + score_term  # equation 11
 by_autograd = torch.autograd.grad(paths.bound, weights, retain_graph=True)
 assert_close(exact, nn.utils.parameters_to_vector(by_autograd))
 
+# %% jupyter={"source_hidden": true}
 owners = [name.split(".")[0] for name, weight in zip(names, weights, strict=True) for _ in range(weight.numel())]
 for part in ("attention", "gates_state", "output"):
     of = torch.tensor([owner == part for owner in owners])
@@ -304,15 +330,27 @@ def score_loss(log_p_path: Tensor, reward: Tensor, baseline: float) -> Tensor:
 # %% [markdown] tags=["hint"]
 # `x.detach()` is x as a number without a history. What should keep its history, and what should not?
 
-# %% [markdown] tags=["pseudocode"]
-# ```
-# advantage = reward - baseline, cut off from the graph
-# loss = - mean of advantage * log_p_path
-# ```
+# %% [markdown]
+# How good is an estimate? Its *bias* is how far its mean is from the truth, its *noise* the root of its mean squared distance from its
+# own mean. We divide both by the length of the true gradient.
+
+
+# %% tags=["task:6.4"]
+def bias_and_noise(p: Tensor, estimates: Tensor, truth: Tensor) -> tuple[float, float]:
+    """Both over the length of the truth. estimates: all S that can come out (S, W), with probabilities p (S,). truth: (W,)."""
+    # BEGIN SOLUTION
+    mean = p @ estimates
+    squared_distance = (estimates - mean).square().sum(1)  # (S,)
+    length = truth.norm()
+    return ((mean - truth).norm() / length).item(), ((p @ squared_distance).sqrt() / length).item()
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# A mean is `p @ ...`. A vector's squared length is the sum of its squares.
 
 # %% [markdown]
-# The rewards are near -29 here. **How large is the error of an estimate from one sample, in percent of the exact gradient's
-# length?**
+# The rewards are near -29 here. **How large is the noise of an estimate from one sample, in percent?**
 
 # %%
 my_error_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -320,22 +358,25 @@ my_error_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
 seal(my_error_guess)
 
 
+def noise(baseline):
+    """The noise of one sample: a sum over all 64 paths, so no sampling."""
+    every = likelihood + (reward - baseline)[:, None] * path_score  # what each path would give: (64, W)
+    bias, spread = bias_and_noise(p, every, exact)
+    assert bias < 1e-9  # none, whatever the baseline
+    return spread
+
+
+noise_without = noise(0.0)
+reveal("one sample is off by, percent", 100 * noise_without)
+
+
+# %% jupyter={"source_hidden": true}
 def estimate(N, baseline=0.0):
     """An estimate of the gradient of L_s from N sampled paths: (W,)."""
     drawn = torch.multinomial(p, N, replacement=True)
-    reward = paths.log_p_caption[drawn]
-    loss = -reward.mean() + score_loss(paths.log_p_path[drawn], reward, baseline)
+    rewards = paths.log_p_caption[drawn]
+    loss = -rewards.mean() + score_loss(paths.log_p_path[drawn], rewards, baseline)
     return -nn.utils.parameters_to_vector(torch.autograd.grad(loss, weights, retain_graph=True))
-
-
-one_path = bounds.from_attention(paths, gradients)
-
-
-def noise(baseline):
-    """The standard deviation of one sample over the length of the gradient: a sum over all 64 paths, so no sampling."""
-    estimates = bounds.score_function(one_path, 1, baseline)
-    assert_close(estimates.mean, exact)  # unbiased, whatever the baseline
-    return (estimates.variance.sqrt() / exact.norm()).item()
 
 
 torch.manual_seed(0)
@@ -353,8 +394,6 @@ axes[1, 1].set_xlabel("gradient of one attention weight")
 axes[0, 0].set_ylabel("gradient of another")
 axes[0, 2].legend(fontsize=9)
 plt.show()
-noise_without = noise(0.0)
-reveal("one sample is off by, percent", 100 * noise_without)
 print("in the pictures:", ", ".join(f"{error:.0f} % (b = {b:.0f}, N = {N})" for (b, N), error in errors.items()))
 
 # %% [markdown] tags=["answer"]
@@ -379,33 +418,39 @@ print("in the pictures:", ", ".join(f"{error:.0f} % (b = {b:.0f}, N = {N})" for 
 # The proof needs a $b$ that does not depend on the path just drawn, so a batch is judged by the *old* baseline.
 
 
-# %% tags=["task:6.4"]
-def moving_average(baseline: float, log_p: Tensor) -> tuple[Tensor, float]:
+# %%
+def moving_average(baseline, log_p):
     """The advantages (B,) and the new baseline, neither with a graph. log_p: log p(y|s,a) of the batch (B,), with a graph."""
-    # BEGIN SOLUTION
     rewards = log_p.detach()
-    advantage = rewards - baseline
-    return advantage, 0.9 * baseline + 0.1 * rewards.mean().item()
-    # END SOLUTION
+    return rewards - baseline, 0.9 * baseline + 0.1 * rewards.mean().item()
 
 
-# %% [markdown] tags=["hint"]
-# Detach once, at the top. `.item()` makes a Python number, which has no graph.
-
-# %% [markdown] tags=["pseudocode"]
-# ```
-# rewards = log_p, cut off from the graph
-# advantage = rewards - baseline
-# new = 0.9 * baseline + 0.1 * mean of rewards
-# ```
+# %% jupyter={"source_hidden": true}
+falls_elsewhere, less_to_come = [], []
+for seed in range(1, 8):
+    theirs = tiny(seed)
+    each = every_path(*theirs)
+    d_w, d_q = path_gradients(each, list(theirs[0].parameters()))
+    p_each, r, words = each.log_p_path.exp().detach(), each.log_p_caption.detach(), each.log_p_word.detach()
+    truth = p_each @ (d_w + r[:, None] * d_q.sum(1))
+    less = (r - p_each @ r)[:, None].expand(-1, 3)  # a reward for each look
+    later = words.flip(1).cumsum(1).flip(1)
+    ways = (r[:, None].expand(-1, 3), less, later - p_each @ later)
+    noises = [bias_and_noise(p_each, d_w + (way[:, :, None] * d_q).sum(1), truth)[1] for way in ways]
+    falls_elsewhere.append(noises[0] / noises[1])
+    less_to_come.append(noises[2] / noises[1])
 
 # %%
-constants = np.linspace(2 * L_s, 5, 41)
 averages = [0.0]  # the paper's b_k, from 0
 for _ in range(60):
     _, b_k = moving_average(averages[-1], paths.log_p_caption[torch.multinomial(p, 1)])
     averages.append(b_k)
 noise_with = noise(L_s)
+fall = noise_without / noise_with
+print(f"the noise falls by a factor of {fall:.1f}; in seven other decoders by", *(f"{x:.1f}" for x in falls_elsewhere))
+
+# %% jupyter={"source_hidden": true}
+constants = np.linspace(2 * L_s, 5, 41)
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.8, 3.1), width_ratios=(1.25, 1), layout="constrained")
 left.plot(constants, [noise(b) ** 2 for b in constants])
 left.plot((0, L_s), (noise_without**2, noise_with**2), "o", color="C5", markersize=8)
@@ -417,11 +462,10 @@ right.axhline(L_s, color=plots.INK, linestyle="--", label="mean reward ($= L_s$)
 right.set(xlabel="minibatch $k$", ylabel="nats")
 right.legend()
 plt.show()
-fall = noise_without / noise_with
-print(f"the noise falls by a factor of {fall:.1f}")
 
 # %% [markdown]
-# One subtraction, and the noise falls by a factor of 11. But from 0 the moving average takes some forty minibatches to get there.
+# One subtraction, and the noise falls by a factor of 11 (in seven other random decoders by 2 to 12). But from 0 the moving average takes some
+# forty minibatches to get there.
 
 # %% [markdown]
 # ## Which reward teaches which look
@@ -439,6 +483,15 @@ word_rewards = paths.log_p_word.detach()  # log p(y_t|...), (64, C)
 products = word_rewards[:, :, None, None] * gradients.score[:, None]  # (64, C words, C looks, W)
 mean_product = torch.einsum("s,stuw->tuw", p, products)
 teaches = mean_product.norm(dim=2)  # (C, C)
+zeros = int((teaches < 1e-9).sum())
+reveal("products with mean zero", zeros)
+
+to_come = word_rewards.flip(1).cumsum(1).flip(1)  # (64, C): the reward still to come at each look
+samples = likelihood + ((to_come - p @ to_come)[:, :, None] * gradients.score).sum(1)
+bias, noise_to_come = bias_and_noise(p, samples, exact)
+print(f"the sentence's reward: noise {noise_with:.2f}; the reward to come: noise {noise_to_come:.2f}, bias {bias:.2f}")
+
+# %% jupyter={"source_hidden": true}
 deviates = torch.einsum("s,stuw->tu", p, (products - mean_product).square()).sqrt()
 figure, axes = plt.subplots(1, 2, figsize=(7.4, 3), layout="constrained")
 for axis, values, title in zip(
@@ -453,18 +506,10 @@ for axis, values, title in zip(
     axis.set_yticks(range(3), ("1", "2", "3"))
     axis.spines[:].set_visible(False)
 plt.show()
-zeros = int((teaches < 1e-9).sum())
-reveal("products with mean zero", zeros)
-
-to_come = word_rewards.flip(1).cumsum(1).flip(1)  # (64, C): the reward still to come at each look
-samples = likelihood + ((to_come - p @ to_come)[:, :, None] * gradients.score).sum(1)
-assert_close(p @ samples, exact)
-noise_to_come = ((p @ (samples - exact).square()).sum().sqrt() / exact.norm()).item()
-print(f"noise with the sentence's reward {noise_with:.2f}, with the reward to come {noise_to_come:.2f}")
 
 # %% [markdown] tags=["answer"]
 # Three, above the diagonal, where the word was out before the look. Reward a look only for what is *still to come*, and the mean stays
-# while the noise falls from 0.64 to 0.57.
+# while the noise falls from 0.64 to 0.57. (In the seven others the change is between -22 and +1 percent.)
 
 # %% [markdown]
 # ### You are hard attention
@@ -556,29 +601,23 @@ def leave_one_out(rewards: Tensor) -> Tensor:
 # %% [markdown] tags=["hint"]
 # The others' sum is the row's sum less the sample's own reward.
 
-# %% [markdown] tags=["pseudocode"]
-# ```
-# total = sum of each row
-# (total - own reward) / (N - 1)
-# ```
-
 # %% [markdown]
 # We take eight images, each with a caption of two words (16 paths). Without a baseline the reward is 13 nats large (root mean square).
 # What is left if we subtract one average for all eight captions, or the mean of three other samples?
 
-# %%
+# %% jupyter={"source_hidden": true}
 generator = torch.Generator().manual_seed(1000)
 images = torch.randn(8, 4, 3, generator=generator, dtype=torch.double).split(1)
 captions = torch.randint(0, 5, (8, 3), generator=generator)[:, :2].split(1)
-outputs = [run_every_path(decoder, *each) for each in zip(images, captions, strict=True)]
-eight = [paths_of(output, words) for output, words in zip(outputs, captions, strict=True)]
-drawn = [bounds.from_attention(each, path_gradients(each, weights)) for each in eight]
-average = np.mean([each.bound.item() for each in eight])  # where the moving average settles
+eight = [every_path(decoder, *each) for each in zip(images, captions, strict=True)]
 
+average = np.mean([each.bound.item() for each in eight])  # where the moving average settles
 torch.manual_seed(0)
 rewards = torch.cat(
     [each.log_p_caption[each.log_p_path.exp().multinomial(40_000, replacement=True)].view(-1, 4) for each in eight]
 ).detach()  # (80,000, 4): four paths of a caption in a row
+
+# %%
 left_over = {
     name: (rewards - b).square().mean().sqrt().item()
     for name, b in (("none", 0.0), ("average", average), ("others", leave_one_out(rewards)))
@@ -591,8 +630,8 @@ print("left, in nats:", {name: round(value, 1) for name, value in left_over.item
 # %% [markdown]
 # ### A little bias for less noise: the mix and the Gumbel-softmax
 # <!-- index: section 4.1 | with probability 0.5 for a given image the sample is replaced by its expectation | satlib.model.objective.coins | tests/test_hard.py::TestLooking::test_coins_are_per_image -->
-# <!-- index: claim: mixing in the expectation reduces variance | and it is biased: its mean is the gradient of another objective, known exactly | satcourse.lessons.bounds.mixed | tests/test_hard.py::TestEstimators::test_what_claims_no_unbiasedness_is_seen_to_be_biased -->
-# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias that grows with the temperature | satcourse.lessons.estimators.GumbelAttention | tests/test_hard.py::TestLooking::test_gumbel_gradient_is_that_of_the_relaxed_sample -->
+# <!-- index: claim: mixing in the expectation reduces variance | and it is biased: its mean is the gradient of another objective, known exactly | satlib.model.objective.coins | tests/test_hard.py::TestEstimators::test_what_claims_no_unbiasedness_is_seen_to_be_biased -->
+# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias | satcourse.exercises.ex06.gumbel_softmax | tests/test_exercises.py -->
 #
 # The paper has one more trick. With probability 0.5, for a given image, it replaces the sample by its expectation: soft
 # attention, which has no noise but another objective, and so is biased.
@@ -622,47 +661,112 @@ def gumbel_softmax(energies: Tensor, noise: Tensor, temperature: float) -> Tenso
 # one_hot + (soft - soft cut off from the graph)
 # ```
 
+
+# %% jupyter={"source_hidden": true}
+def independent(log_p, K):
+    """All outcomes of K independent draws of a path, regardless of order: paths (S, K) and probabilities (S,). log_p: (P,)."""
+    drawn = list(itertools.combinations_with_replacement(range(len(log_p)), K))
+    orders = [math.factorial(K) / math.prod(map(math.factorial, map(s.count, set(s)))) for s in drawn]
+    rows = torch.tensor(drawn)
+    return rows, log_p.new_tensor(orders) * log_p[rows].sum(1).exp()
+
+
+def groups(paths, K):
+    """All rows of K paths: their probabilities (S,), rewards (S, K) and both gradients (S, K, W)."""
+    gradients = path_gradients(paths, weights)
+    rows, probability = independent(paths.log_p_path.detach(), K)
+    return probability, paths.log_p_caption.detach()[rows], gradients.likelihood[rows], gradients.score.sum(1)[rows]
+
+
 # %% [markdown]
-# An estimator's error depends on how many paths you can afford: it is $\sqrt{\text{bias}^2 + \text{variance} / \text{paths}}$.
+# Now all of them on the eight captions. For each we list every estimate that can come out, with its probability: `groups` gives all rows of
+# $K$ paths, their $p$, rewards and both gradients, and the score function makes an estimate of each row.
 
-# %% tags=["docs:estimators"]
-soft_log_p = [bounds.soft_log_p(decoder, *each) for each in zip(images, captions, strict=True)]
-soft_gradients = bounds.jacobian(torch.stack(soft_log_p), weights)  # (8, W)
-one = [bounds.score_function(each, 1, average) for each in drawn]
+
+# %%
+def by_score_function(reward, d_log_w, d_log_q, baseline):
+    """Rewards (S, K), gradients of log p(y|s,a) and log p(s|a) (S, K, W): an estimate from each row of K paths, (S, W)."""
+    return (d_log_w + (reward - baseline)[:, :, None] * d_log_q).mean(1)
+
+
+ones, fours = ([groups(each, K) for each in eight] for K in (1, 4))
+none = [(p, by_score_function(*rest, 0.0)) for p, *rest in ones]
+one = [(p, by_score_function(*rest, average)) for p, *rest in ones]
+others = [(p, by_score_function(r, d_w, d_q, leave_one_out(r))) for p, r, d_w, d_q in fours]
+
+# %% [markdown]
+# In the mix, half of the probability belongs to soft attention's gradient. The Gumbel-softmax's noise is continuous: 600 estimates are drawn
+# with your function.
+
+# %% jupyter={"source_hidden": true}
+
+
+class GumbelAttention(HardAttention):
+    """Hard attention with a gradient through the draw, by the reader's function."""
+
+    def forward(self, a, keys, h, expected=None):
+        energies = self.energy(keys, h)
+        drawn = gumbel_softmax(energies, -torch.empty_like(energies).exponential_().log(), temperature=1.0)
+        z = torch.bmm(drawn.unsqueeze(1), a).squeeze(1)
+        return AttentionOutput(z, torch.softmax(energies, dim=1), drawn.argmax(1))
+
+
+def log_p_of(output, caption):
+    """log p(y|...) of each row: (B,)."""
+    return -word_losses(output.logits, caption.expand(len(output.logits), -1)).sum(1)
+
+
+def by_gumbel(a, caption):
+    """600 estimates, each with the same probability."""
+    attention, estimates = decoder.attention, []
+    decoder.attention = GumbelAttention(attention.energy)
+    for _ in range(6):  # all at once, each draw would be differentiated by the gradient of every other
+        output = decoder(a.expand(100, -1, -1), caption.expand(100, -1))
+        estimates.append(jacobian(log_p_of(output, caption), weights))
+    decoder.attention = attention
+    return torch.full((600,), 1 / 600, dtype=torch.double), torch.cat(estimates)
+
+
+pairs = list(zip(images, captions, strict=True))
+soft_ones = [jacobian(log_p_of(decoder(a, words, torch.tensor([True])), words), weights) for a, words in pairs]
+half = torch.tensor([0.5], dtype=torch.double)
+mix = [(torch.cat([half, p / 2]), torch.cat([soft, hard])) for (p, hard), soft in zip(one, soft_ones, strict=True)]
+# the gradient of L_s, mean over the eight captions
+truth = torch.stack([p @ estimates for p, estimates in one]).mean(0)
+
+
+def of_eight(passes, each, truth):
+    """Bias of the mean over the eight captions, and its noise for one pass for each caption."""
+    bias = (torch.stack([p @ estimates for p, estimates in each]).mean(0) - truth).norm() / truth.norm()
+    noises = [bias_and_noise(*one, truth)[1] for one in each]
+    return bias.item(), np.sqrt(passes * np.square(noises).sum()) / len(each)  # variances add up
+
+
+# %%
 torch.manual_seed(0)
-# `bounds` lists all estimates that a method can give, with the probability of each: bias and variance are sums, as above.
 studied = {  # the decoder's passes for one estimate, and the estimates for each caption
-    "score function, no baseline": (1, [bounds.score_function(each, 1, 0.0) for each in drawn]),
+    "score function, no baseline": (1, none),
     "score function, moving average": (1, one),
-    "score function, 3 other samples": (4, [bounds.score_function(each, 4, "leave-one-out") for each in drawn]),
-    "0.5 mix, moving average": (1, list(map(bounds.mixed, one, soft_gradients))),
-    "Gumbel-softmax, temperature 1": (
-        1,
-        [
-            bounds.gumbel(decoder, *each, 600, lambda e, g, _: gumbel_softmax(e, g, temperature=1.0))
-            for each in zip(images, captions, strict=True)
-        ],
-    ),
+    "score function, 3 other samples": (4, others),
+    "0.5 mix, moving average": (1, mix),
+    "Gumbel-softmax, temperature 1": (1, [by_gumbel(*each) for each in pairs]),
 }
-truth = torch.stack([each.mean for each in one]).mean(0)  # the gradient of L_s, mean over the eight captions
 
-
-def bias_and_noise(passes, estimates, truth):
-    """Of the mean over the eight captions: bias, and noise of one pass for each caption, over the length of the truth."""
-    bias = torch.stack([each.mean for each in estimates]).mean(0) - truth
-    variance = passes * torch.stack([each.variance for each in estimates]).sum() / len(estimates) ** 2
-    return (bias.norm() / truth.norm()).item(), (variance.sqrt() / truth.norm()).item()
-
-
-paths_drawn, at_64 = np.logspace(1, 6, 26), {}
-figure, axis = plt.subplots(figsize=(7.4, 3.4), layout="constrained")
-for (name, estimates), colour, line in zip(
-    studied.items(), ("C5", "C0", "C2", "C1", "C3"), (":", "-", "-.", "--", (0, (5, 1, 1, 1))), strict=True
-):
-    bias, spread = bias_and_noise(*estimates, truth)
-    axis.loglog(paths_drawn, np.sqrt(bias**2 + 8 * spread**2 / paths_drawn), color=colour, linestyle=line, label=name)
-    at_64[name] = np.sqrt(bias**2 + spread**2 / 8)
+results = {name: of_eight(*estimates, truth) for name, estimates in studied.items()}
+at_64 = {name: math.hypot(bias, noise_of_one / math.sqrt(8)) for name, (bias, noise_of_one) in results.items()}
+for name, (bias, _) in results.items():
     print(f"{name:32} bias {bias:.2f}   error at 64 paths {at_64[name]:.2f}")
+
+# %% [markdown]
+# An estimator's error depends on how many paths you can afford: it is $\sqrt{\text{bias}^2 + \text{noise}^2 / \text{paths}}$.
+
+# %% tags=["docs:estimators"] jupyter={"source_hidden": true}
+paths_drawn = np.logspace(1, 6, 26)
+figure, axis = plt.subplots(figsize=(7.4, 3.4), layout="constrained")
+for (name, (bias, spread)), colour, line in zip(
+    results.items(), ("C5", "C0", "C2", "C1", "C3"), (":", "-", "-.", "--", (0, (5, 1, 1, 1))), strict=True
+):
+    axis.loglog(paths_drawn, np.sqrt(bias**2 + 8 * spread**2 / paths_drawn), color=colour, linestyle=line, label=name)
 axis.set(xlabel="sampled paths in a minibatch of eight captions", ylabel="error over length\nof the gradient of $L_s$")
 axis.legend(fontsize=9)
 plt.show()
@@ -677,20 +781,29 @@ plt.show()
 #
 # (Part 2 does not need this section.) What we want is $\log p(y|a)$, not $L_s$. Put more paths inside the logarithm, and the bound
 # $L_K = E\big[\log \frac1K \sum_k w_k\big]$ with $w_k = p(y|s^k,a)$ climbs from $L_1 = L_s$ to $\log p(y|a)$ (IWAE, 2016). Its gradient
-# needs a reward for each path: what did path $k$ *add*? VIMCO (2016) puts the geometric mean of the other $K - 1$ in the place of $w_k$, and
-# compares:
+# needs a reward for each path: what did path $k$ *add*? VIMCO (2016) puts the geometric mean of the other $K - 1$ in the place of $w_k$ (so that
+# $w_k$ itself is judged, not the spread of the others), and compares:
 #
 # $$\text{signal}_k = \log \tfrac1K \sum_j w_j \;-\; \log \tfrac1K \Big( \sum_{j \ne k} w_j + \big( \textstyle\prod_{j \ne k} w_j \big)^{1/(K-1)} \Big) .$$
 
 
+# %% [markdown]
+# The estimate is $\sum_k \big[ \frac{w_k}{\sum_j w_j}\, \partial \log w_k + \text{signal}_k\, \partial \log p(s^k|a) \big]$.
+
+
 # %% tags=["task:6.7"]
-def vimco_signal(log_w: Tensor) -> Tensor:
-    """The signal of each path (S, K). log_w: the logarithms of the weights of K paths in a row (S, K)."""
+def vimco(log_w: Tensor, d_log_w: Tensor, d_log_q: Tensor) -> Tensor:
+    """An estimate of the gradient of L_K from each row of K paths: (S, W). log_w: (S, K).
+
+    d_log_w, d_log_q: the gradients of log w and of log p(s|a) over W weights, (S, K, W).
+    """
     # BEGIN SOLUTION
     stand_in = leave_one_out(log_w)  # (S, K): the logarithm of the geometric mean of the others
     itself = torch.eye(log_w.shape[1], dtype=torch.bool)
     replaced = torch.where(itself, stand_in[:, :, None], log_w[:, None, :])  # (S, K, K): row k without w_k
-    return log_w.logsumexp(1, keepdim=True) - replaced.logsumexp(2)
+    signal = log_w.logsumexp(1, keepdim=True) - replaced.logsumexp(2)
+    share = log_w.softmax(1)
+    return (share[:, :, None] * d_log_w + signal[:, :, None] * d_log_q).sum(1)
     # END SOLUTION
 
 
@@ -702,24 +815,21 @@ def vimco_signal(log_w: Tensor) -> Tensor:
 # ```
 # stand_in = mean of the other log_w, for each k                 (S, K)
 # replaced[s, k] = row s of log_w with stand_in[s, k] at place k (S, K, K)
-# logsumexp of log_w - logsumexp of each row of replaced
+# signal = logsumexp of log_w - logsumexp of each row of replaced
+# share = softmax of log_w
+# sum over k of share * d_log_w + signal * d_log_q
 # ```
 
 # %%
 log_p = torch.stack([each.log_likelihood for each in eight]).mean()
-wanted = bounds.jacobian(log_p[None], weights)[0]  # the gradient of log p(y|a)
-weights_of_three = torch.tensor([[1.0, 2.0, 4.0]])
-print("signals of paths with weights 1, 2 and 4:", vimco_signal(weights_of_three.log()).numpy().round(2))
-rows = {
-    1: [bounds.score_function(each, 4, "leave-one-out") for each in drawn],
-    4: [bounds.vimco(each, 4, vimco_signal) for each in drawn],
-}
+wanted = jacobian(log_p[None], weights)[0]  # the gradient of log p(y|a)
+bounds = {1: truth.new_tensor([each.bound.item() for each in eight])}  # L_1 and L_4 of each caption
+bounds[4] = torch.stack([p @ (log_w.logsumexp(1) - math.log(4)) for p, log_w, *_ in fours])
+rows = {1: others, 4: [(p, vimco(*rest)) for p, *rest in fours]}
 gaps, biases = {}, {}
 for K, estimates in rows.items():
-    gaps[K] = np.mean(
-        [(each.log_likelihood - bounds.bound(way, K)).item() for each, way in zip(eight, drawn, strict=True)]
-    )
-    biases[K], spread = bias_and_noise(4, estimates, wanted)
+    gaps[K] = (log_p - bounds[K].mean()).item()
+    biases[K], spread = of_eight(4, estimates, wanted)
     print(
         f"L_{K}: gap {gaps[K]:.3f} nats, bias {biases[K]:.2f}, noise of four passes for each caption {spread / 2:.2f}"
     )
@@ -789,16 +899,52 @@ def estimator(
 # We train the decoder of the shipped `scenes-soft` for 100 more steps of Adam: with hard attention and your loss, and as
 # the control with soft attention and the ordinary likelihood, on the same captions in the same order.
 
-# %%
+
+# %% jupyter={"source_hidden": true}
+fours = others = rows = estimates = studied = None  # 600 MB
+
+
+class HeldOut(NamedTuple):
+    """Means over captions, in nats, and over the maps of their words.
+
+    sampled: log p(y|s,a) of sampled paths, an estimate of L_s. expected: log p(y|a) with the expected context. spread: entropy of a map.
+    """
+
+    sampled: float
+    expected: float
+    spread: float
+
+
+@torch.no_grad()
+def held_out(decoder, data, K=2):
+    """Measure a decoder, whatever attention it was trained with, with K paths sampled from its maps and with expected contexts."""
+    torch.manual_seed(0)
+    hard = Decoder(replace(decoder.config, attention="hard"), data.vectors.shape[2], decoder.embedding.num_embeddings)
+    hard.load_state_dict(decoder.state_dict())
+    attention = hard.eval().attention
+    sampled, expected, spread = [], [], []
+    for rows, words in data.by_length:
+        a = data.vectors[rows]
+        attention.look = "sample"
+        sampled.append(torch.stack([-word_losses(hard(a, words).logits, words).sum(1) for _ in range(K)], 1))
+        attention.look = "expected"
+        output = hard(a, words)
+        expected.append(-word_losses(output.logits, words).sum(1))
+        spread.append(entropy(output.alphas).flatten())
+    return HeldOut(*(torch.cat(values).mean().item() for values in (sampled, expected, spread)))
+
+
+# %% jupyter={"source_hidden": true}
 soft = Captioner.load(shipped.model("scenes-soft"), "cpu")
 data = scenes.load(200, 0, 60)
 train, test = (
     further.captions(soft, data, split) for split in ("train", "test")
 )  # annotation vectors (I, L, D), and ids
-start = further.held_out(soft.decoder, test, K=2)  # two sampled paths for each caption
+start = held_out(soft.decoder, test)  # two sampled paths for each caption
 baselines = [start.sampled]  # the moving average begins at the mean reward, so that no steps are lost
 
 
+# %%
 def hard_loss(decoder, a, captions):
     """Your estimator with your moving average: a (B, L, D), captions (B, C)."""
     output = decoder(a, captions)  # in training mode each word draws a place
@@ -817,7 +963,7 @@ hard = further.train(soft.decoder, "hard", hard_loss, train, batch=16, steps=100
 control = further.train(soft.decoder, "soft", further.soft_loss, train, batch=16, steps=100)
 
 
-def sharpened(decoder, temperature=0.3):
+def sharpened(decoder, temperature=0.1):
     """A copy whose energies are divided by a temperature."""
     twin = copy.deepcopy(decoder)
     with torch.no_grad():
@@ -825,17 +971,21 @@ def sharpened(decoder, temperature=0.3):
     return twin
 
 
-others = {"hard, your loss": hard, "soft, the control": control}
-others |= {"the start, sharpened": sharpened(soft.decoder), "hard, sharpened": sharpened(hard)}
-trained = {"the start": start} | {name: further.held_out(decoder, test, K=2) for name, decoder in others.items()}
-print("on 60 other scenes     places sampled   expected context   entropy of a map")
+decoders = {"hard, your loss": hard, "soft, the control": control}
+for name, decoder in {"the start": soft.decoder, **decoders}.items():
+    decoders[f"{name}, sharpened"] = sharpened(decoder)
+trained = {"the start": start} | {name: held_out(each, test) for name, each in decoders.items()}
+
+# %% jupyter={"source_hidden": true}
+print("on 60 other scenes            places sampled   expected context   entropy of a map")
 for name, each in trained.items():
-    print(f"{name:22} {each.sampled:14.2f} {each.expected:18.2f} {each.spread:18.2f}")
+    print(f"{name:29} {each.sampled:14.2f} {each.expected:18.2f} {each.spread:18.2f}")
 of_hard, of_control = trained["hard, your loss"], trained["soft, the control"]
 
 # %% [markdown]
 # Your loss gains 0.8 nats, from -11.6 to -10.8, and the control nothing. (Over three seeds: 0.8 to 1.1 nats, and none.) The bound's
-# work? In part. With its energies divided by 0.3, the soft model comes to -10.0 without any training; yours, sharpened as much, to -9.5.
+# work? Mostly not: divide the energies by 0.1, and the start has -9.7, the control -9.5 and yours -9.3. (Over three seeds, yours leads the
+# sharpened control by 0.2 to 0.3 nats.) And with the expected context, yours has become worse: -8.87 after -8.76.
 # The entropy of the maps falls from 2.88 to 2.71 with hard attention, and to 2.87 with the control. (Three seeds: 2.60 to 2.79, and 2.82 to
 # 2.87. More objectives are in [docs/results.md](../docs/results.md).)
 
@@ -865,8 +1015,7 @@ for row, name, each in zip(axes, ("soft", "hard"), (soft, full), strict=True):
 show_photographs(figure)
 
 # %% [markdown]
-# Hard attention's are sharper, 2.3 nats against 3.1. At "to its right" the soft light has wandered off beside the objects; the hard one is
-# still on the blue star.
+# Hard attention's are sharper, 2.3 nats against 3.1.
 
 # %% [markdown]
 # ## At test time: expected, most probable, or a sample
@@ -876,22 +1025,30 @@ show_photographs(figure)
 # throwing darts. **With the expected context 97
 # percent of the captions of the shipped `scenes-hard` are right in everything. How many with darts?**
 
+
+# %% jupyter={"source_hidden": true}
+def looks_of_the_shipped():
+    """Generates with each of the three looks and prints what comes out: percent that are right in everything."""
+    with_look = {}
+    print("60 scenes          all right   entropy   peak on the object")
+    for look in ("expected", "probable", "sample"):
+        torch.manual_seed(0)
+        with full.looking(look):
+            generated = evaluate.generate(full, reader, examples, progress=False)
+        exactly = [scenes.exact_match(generated[each.image_id].text, scenes.scene(each.image_id)) for each in examples]
+        spread = np.mean(ground.sharpness(generated.values())["map entropy"])
+        peak = ground.summary(ground.measure_all(examples, generated))["all"]["peak"]
+        with_look[look] = 100 * np.mean(exactly)
+        print(f"{look:18} {with_look[look]:7.0f} % {spread:9.2f} {peak:18.0f} %")
+    return with_look
+
+
 # %%
 my_darts_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
 
 # %%
 seal(my_darts_guess)
-with_look = {}
-print("60 scenes          all right   entropy   peak on the object")
-for look in ("expected", "probable", "sample"):
-    torch.manual_seed(0)
-    with full.looking(look):
-        generated = evaluate.generate(full, reader, examples, progress=False)
-    exactly = [scenes.exact_match(generated[each.image_id].text, scenes.scene(each.image_id)) for each in examples]
-    spread = np.mean(ground.sharpness(generated.values())["map entropy"])
-    peak = ground.summary(ground.measure_all(examples, generated))["all"]["peak"]
-    with_look[look] = 100 * np.mean(exactly)
-    print(f"{look:18} {with_look[look]:7.0f} % {spread:9.2f} {peak:18.0f} %")
+with_look = looks_of_the_shipped()
 reveal("percent right with darts", with_look["sample"])
 
 # %% [markdown] tags=["answer"]
@@ -925,23 +1082,12 @@ reveal("percent right with darts", with_look["sample"])
 # $$A_n = \frac{r_n - \mathrm{mean}(r_1, \dots, r_N)}{\mathrm{std}(r_1, \dots, r_N)} .$$
 
 
-# %% tags=["task:6.9"]
-def group_advantage(rewards: Tensor) -> Tensor:
-    """GRPO's advantages (B, N); 0 where all rewards of a group are equal. rewards: (B, N), a group in a row. std: torch's."""
-    # BEGIN SOLUTION
+# %%
+def group_advantage(rewards):
+    """GRPO's advantages (B, N); 0 where all rewards of a group are equal. rewards: (B, N), a group in a row."""
     mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
     return (rewards - mean) / std.clamp(min=1e-6)
-    # END SOLUTION
 
-
-# %% [markdown] tags=["hint"]
-# `keepdim=True` keeps an axis to broadcast over. `clamp(min=1e-6)` keeps the divisor away from 0.
-
-# %% [markdown] tags=["pseudocode"]
-# ```
-# mean, std = of each row
-# (rewards - mean) / (std, but not 0)
-# ```
 
 # %% [markdown]
 # Now the mean includes the sample itself, which the proof forbade. How much harm does that do? What is
@@ -967,7 +1113,7 @@ assert_close(r - r.mean(1, keepdim=True), 3 / 4 * (r - leave_one_out(r)))
 # captions, so we practise on 300 new scenes and test on the same 60 as before. First, captions have to be sampled.
 
 
-# %% tags=["task:6.10"]
+# %% tags=["task:6.9"]
 def tell(step, state, darts: Tensor) -> tuple[Tensor, Tensor]:
     """Sample B captions: words (B, C), END after the end, and log p of each caption (B,), with a graph. darts: (B, C), one per word.
 
@@ -1002,15 +1148,39 @@ def tell(step, state, darts: Tensor) -> tuple[Tensor, Tensor]:
 # ```
 
 # %% [markdown]
-# **22 percent of its sampled captions please the judge. How many after 40 steps?**
-
-# %%
-my_after_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
-
-# %%
-seal(my_after_guess)
+# Then the loop: try, compare each try with the others of its scene, and take a step by your `score_loss`.
 
 
+# %% tags=["task:6.10"]
+def practise(policy: nn.Module, attempt, optimiser, steps: int) -> None:
+    """Train a policy on rewards. attempt(): rewards and log-probabilities of N tries at each of B tasks, (B, N) each."""
+    # BEGIN SOLUTION
+    for _ in range(steps):
+        reward, log_p = attempt()
+        advantage = reward - leave_one_out(reward)
+        loss = score_loss(log_p.flatten(), advantage.flatten(), 0.0)
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(policy.parameters(), 5.0)
+        optimiser.step()
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# `score_loss` takes flat tensors; the baseline is off already. Clip with `nn.utils.clip_grad_norm_(policy.parameters(), 5.0)` before the
+# step.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# repeat `steps` times:
+#     reward, log_p = attempt()
+#     advantage = reward - the mean reward of the other tries
+#     loss = score_loss of log_p and advantage, flat
+#     gradients to zero, backward, clip their norm to 5, step
+# ```
+
+
+# %% jupyter={"source_hidden": true}
 def attempts(policy, rows, N, temperature=1.0):
     """N sampled captions for each of these scenes: whether they are right, their words and log-probabilities, (B, N) each; texts."""
     each = torch.tensor(rows).repeat_interleave(N)
@@ -1044,17 +1214,26 @@ def percent(values):
 unseen = scenes.load(0, 0, 360)
 vectors = further.captions(soft, unseen, "test").vectors  # the first 60 are those of `test`
 checked = [scenes.scene(each.image_id) for each in unseen.split("test")]
+
+# %% [markdown]
+# **22 percent of its sampled captions please the judge. How many after 40 steps?**
+
+# %%
+my_after_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
+
+# %%
+seal(my_after_guess)
 policy = copy.deepcopy(soft.decoder).eval()
-optimiser = torch.optim.Adam(policy.parameters(), 5e-4)
-torch.manual_seed(0)
-for _ in range(40):
+
+
+def attempt():
+    """Four captions of each of 16 scenes: the judge's rewards, and log p."""
     right, lengths, log_p, _ = attempts(policy, (60 + torch.randint(300, (16,))).tolist(), 4)
-    reward = (right & (lengths <= 12)).float()
-    loss = score_loss(log_p.flatten(), (reward - leave_one_out(reward)).flatten(), 0.0)
-    optimiser.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_norm_(policy.parameters(), 5.0)
-    optimiser.step()
+    return (right & (lengths <= 12)).float(), log_p
+
+
+torch.manual_seed(0)
+practise(policy, attempt, torch.optim.Adam(policy.parameters(), 5e-4), steps=40)
 before, after = judged(soft.decoder), judged(policy)
 for name, (right, pleasing, nats, vocabulary) in (("before", before), ("after", after)):
     print(
@@ -1074,23 +1253,31 @@ reveal("please the judge after, percent", percent(after[1]))
 # ## On trial: what the rewards taught
 #
 # A policy can learn what it could not do, or merely repeat what it did best; the mean rises both ways. Write the control, from $N$ tries
-# at each scene by the old policy and by the new: above 0 if it succeeds on more scenes, 0 if it only repeats itself more.
+# at each scene: how likely is it that of $k$ tries, any $k$ of the $N$, at least one succeeds? It rises for $k = N$ only if more scenes
+# are within reach. (Of $\binom{N}{k}$ choices, $\binom{N - c}{k}$ miss all $c$ successes.)
 
 
 # %% tags=["task:6.11"]
-def learnt(before: Tensor, after: Tensor) -> Tensor:
-    """By how much the share of scenes in which any try succeeds has grown, (). before, after: successes, bool (B, N)."""
+def pass_at(successes: Tensor, k: int) -> float:
+    """The mean over the scenes of that chance. successes: bool (B, N)."""
     # BEGIN SOLUTION
-    return after.any(1).float().mean() - before.any(1).float().mean()
+    N, chances = successes.shape[1], []
+    for c in successes.sum(1).tolist():
+        missed = math.comb(N - c, k) / math.comb(N, k)
+        chances.append(1 - missed)
+    return sum(chances) / len(chances)
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# `any(1)` asks whether a scene has at least one success. This is called pass@N.
+# `math.comb(n, k)` is the number of choices, 0 where k is larger than n. `successes.sum(1).tolist()` are the c.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# share of scenes with any success after - the same before
+# for each scene, with c successes:
+#     missed = choices of k from the N - c failures / choices of k from N
+#     its chance = 1 - missed
+# the mean of the chances
 # ```
 
 # %% [markdown]
@@ -1099,17 +1286,19 @@ def learnt(before: Tensor, after: Tensor) -> Tensor:
 # %%
 colder = judged(soft.decoder, temperature=0.25)
 print("points gained            by the rewards    by a lower temperature alone")
-for name, k in (("right", 0), ("right and brief", 1)):
-    for what, number in (("mean of 8", lambda b, a: a.float().mean() - b.float().mean()), ("any of 8", learnt)):
-        gained = [100 * number(before[k], way[k]).item() for way in (after, colder)]
-        print(f"{name:15} {what:10} {gained[0]:+13.0f} {gained[1]:+24.0f}")
+learnt = {}
+for k, name in enumerate(("right", "right and brief")):
+    for tries in (1, 2, 4, 8):
+        was, *new = (100 * pass_at(way[k], tries) for way in (before, after, colder))
+        learnt[name, tries] = [each - was for each in new]
+        print(f"{name:15} in {tries} tries" + "{:+11.0f} {:+24.0f}".format(*learnt[name, tries]))
 
 # %% [markdown]
-# Right: not learnt. The old policy was right at least once in nearly every scene, and a lower temperature alone makes it
+# Right: not learnt, as far as eight tries can tell. The old policy was right at least once in nearly every scene, and a lower temperature alone makes it
 # right more often than the rewards did. (Over three seeds, the rewards added 9 to 11 points, the temperature 14 to 16.)
 # Brief: eight tries used to find a right and brief caption for some half of the scenes, now for nearly all, and a lower temperature
-# does not do that. But 64 tries of the *old* policy find one for 93 percent of the scenes: the rewards made likely what was rare.
-# And the bill: a caption's entropy falls from 9.6 to about 3 nats, the vocabulary from 61 words to about 30. Whether rewards teach
+# does not do that. But 64 tries of the *old* policy find one for 83 to 93 percent of the scenes (three seeds): the rewards made likely what was rare.
+# The bill: a caption's entropy falls from 9.6 to about 3 nats, the vocabulary from 61 words to about 30. Whether rewards teach
 # language models to reason, or only sharpen what they can do, is debated in these terms, and the answer depends on $N$.
 
 # %% [markdown]
@@ -1121,16 +1310,6 @@ for name, k in (("right", 0), ("right and brief", 1)):
 # - A little bias is a bargain while noise dominates.
 # - Believe no gain without its control, and no map because its caption is good.
 # - RLOO, GRPO and RLHF: the same loss, with words for places. Ask of a reward what it taught and what it only made likelier.
-
-# %% [markdown] tags=["workbook"]
-# ## Now think
-#
-# ### Reward something silly
-#
-# ●●○ · 15 minutes · open
-#
-# In the last training, pay for short captions whether they are right or not. How many steps until the model cheats you, and how? What
-# would a penalty for straying from the old policy have to look like?
 
 # %% [markdown]
 # ## References
@@ -1154,6 +1333,8 @@ assert 90 < factor < 110
 assert likelihood_term[torch.tensor([owner == "attention" for owner in owners])].norm() == 0
 assert round(100 * noise_without) == 715
 assert round(fall) == 11
+assert (round(min(falls_elsewhere)), round(max(falls_elsewhere))) == (2, 12)
+assert [round(100 * (each - 1)) for each in (min(less_to_come), max(less_to_come))] == [-22, 1]
 assert zeros == 3
 assert (round(noise_with, 2), round(noise_to_come, 2)) == (0.64, 0.57)
 assert [round(left_over[name]) for name in ("none", "average", "others")] == [13, 4, 2]
@@ -1166,8 +1347,9 @@ assert abs(start.sampled + 11.64) < 0.05
 assert of_hard.sampled > start.sampled + 0.75
 assert abs(of_hard.sampled + 10.8) < 0.05
 assert abs(of_control.sampled - start.sampled) < 0.1
-assert abs(trained["the start, sharpened"].sampled + 9.96) < 0.1
-assert abs(trained["hard, sharpened"].sampled + 9.46) < 0.1
+sharp = [trained[f"{name}, sharpened"].sampled for name in ("the start", "soft, the control", "hard, your loss")]
+assert all(abs(each - stated) < 0.1 for each, stated in zip(sharp, (-9.7, -9.5, -9.3), strict=True))
+assert [round(each.expected, 2) for each in (start, of_hard)] == [-8.76, -8.87]
 assert abs(start.spread - 2.88) < 0.02
 assert abs(of_hard.spread - 2.71) < 0.02
 assert abs(of_control.spread - 2.87) < 0.02
@@ -1177,8 +1359,12 @@ assert round(percent(before[1])) == 22
 assert abs(percent(after[1]) - 91) < 3
 assert percent(after[1]) > percent(after[0]) - 3
 assert percent(before[0].any(1)) > 97
-assert learnt(before[1], after[1]) > 0.3 > 0.05 > learnt(before[1], colder[1])
-assert learnt(before[0], after[0]) < 0.02
+with torch.no_grad():
+    torch.manual_seed(0)
+    many = [attempts(soft.decoder, range(k, k + 10), 64)[:2] for k in range(0, 60, 10)]
+assert abs(percent(torch.cat([(right & (lengths <= 12)).any(1) for right, lengths in many])) - 83) < 5
+assert learnt["right and brief", 8][0] > 30 > 5 > learnt["right and brief", 8][1]
+assert max(learnt["right", 4][0], learnt["right", 8][0]) < 0
 assert percent(colder[0]) > percent(after[0])
 assert abs(before[2] - 9.6) < 0.1
 assert after[2] < 4

@@ -25,7 +25,7 @@
 # - write BLEU, count what captions invent (CHAIR), and know when to distrust a model as the judge;
 # - build a lie that BLEU likes, and the metric that convicts it.
 #
-# **Time**: 42 minutes to read, 88 more to write, 50 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03
+# **Time**: 42 minutes to read, 90 more to write, 50 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03
 # for words and references, 04 for the decoder; nothing to download.
 
 # %%
@@ -42,6 +42,7 @@ from matplotlib.patches import Patch
 from pycocoevalcap.cider.cider import Cider
 from torch import Tensor
 
+# %% jupyter={"source_hidden": true}
 from satcourse.exercises import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.widgets.beam_tree import tree_figure
@@ -94,6 +95,7 @@ def story(prefix):
     return {END: 1.0} if prefix[-1:] == ("runs",) else TABLE[prefix]
 
 
+# %% jupyter={"source_hidden": true}
 def everything(prefix=(), p=1.0):
     """Every caption of the table with its probability."""
     if END in prefix:
@@ -208,7 +210,7 @@ tree_figure(story, {*asked, tuple(found)}, best=tuple(found))
 # Given a picture, any captioner is such a table. Here is satlib's soft attention for drawn scenes, where a program can check whether a
 # caption is right.
 
-# %%
+# %% jupyter={"source_hidden": true}
 captioner = Captioner.load(shipped.model("scenes-soft"))
 vocabulary, decoder = captioner.vocabulary, captioner.decoder
 data = scenes.load(train=0, dev=0, test=120)
@@ -224,6 +226,10 @@ def annotations(captioner):
     return torch.cat([captioner.annotations(pixels.read(names[i : i + 30])) for i in range(0, len(names), 30)])
 
 
+a = annotations(captioner)
+
+
+# %%
 def model_of(picture):
     """The captioner as a function of words, for one picture (1, L, D)."""
 
@@ -236,9 +242,10 @@ def model_of(picture):
     return next_words
 
 
-a = annotations(captioner)
-figure, axes = plt.subplots(1, 3, figsize=(9, 3))
 few = {i: beam_search(model_of(a[i : i + 1]), 3, 24) for i in (0, 5, 7)}
+
+# %% jupyter={"source_hidden": true}
+figure, axes = plt.subplots(1, 3, figsize=(9, 3))
 for axis, (i, (words, log_p)) in zip(axes, few.items(), strict=True):
     axis.imshow(data.photo(test[i]))
     half = len(words) // 2
@@ -276,20 +283,10 @@ def nucleus(p: Tensor, share: float) -> Tensor:
 # `cumsum` minus the word's own probability.
 
 # %% [markdown]
-# What does chance cost?
+# What does chance cost? (`right` says what percentage of captions say what is there, all of it, and nothing else.)
 
 
-# %%
-@torch.no_grad()
-def write(choose):
-    """A caption for each scene, as a line; `choose` takes distributions of the next word (B, K) and returns ids (B,)."""
-    annotations, state, rows = decoder.project(a), decoder.initial_state(a), [torch.full((len(a),), -1)]  # no word yet
-    for _ in range(24):
-        logits, state, *_ = decoder.predict(annotations, state, rows[-1])
-        rows.append(choose(logits.softmax(1)))
-    return as_lines(torch.stack(rows[1:], 1).tolist())
-
-
+# %% jupyter={"source_hidden": true}
 def as_lines(every):
     return {name: " ".join(vocabulary.decode([*ids, text.END])) for name, ids in zip(names, every, strict=True)}
 
@@ -301,6 +298,17 @@ def right(lines):
 
 def draw(p):
     return torch.multinomial(p, 1)[:, 0]
+
+
+# %%
+@torch.no_grad()
+def write(choose):
+    """A caption for each scene, as a line; `choose` takes distributions of the next word (B, K) and returns ids (B,)."""
+    annotations, state, rows = decoder.project(a), decoder.initial_state(a), [torch.full((len(a),), -1)]  # no word yet
+    for _ in range(24):
+        logits, state, *_ = decoder.predict(annotations, state, rows[-1])
+        rows.append(choose(logits.softmax(1)))
+    return as_lines(torch.stack(rows[1:], 1).tolist())
 
 
 torch.manual_seed(0)
@@ -339,6 +347,8 @@ lengths = {key: np.mean([len(each.words) for each in found]) for key, found in s
 likely = [np.mean([each.log_probability for each in searched[width, 0]]) for width in beams]
 by_beam = [as_lines([each.words for each in searched[width, 0]]) for width in beams]
 correct = [right(lines) for lines in by_beam]
+
+# %% jupyter={"source_hidden": true}
 print("width", *(f"{width:6}" for width in beams), "\nlog p", *(f"{value:6.2f}" for value in likely))
 print("words", *(f"{lengths[width, 0]:6.2f}" for width in beams), "\nright", *(f"{value:6.1f}" for value in correct))
 
@@ -491,14 +501,16 @@ kept = list(range(4, 17, 2))
 cut = {k: {name: " ".join(line.split()[:k]) for name, line in generated.items()} for k in kept}
 of_cut = [metrics.bleu(cut[k], references) for k in kept]
 without, penalised = ([each[f"BLEU-4{kind}"] for each in of_cut] for kind in (" (no brevity penalty)", ""))
+reveal("BLEU-4 of four words, without penalty", without[0])
+print(f"with it {penalised[0]:.0f}; right captions: {right(cut[4]):.0f} %")
+
+# %% jupyter={"source_hidden": true}
 figure, axis = plt.subplots(figsize=(6.5, 2.6))
 axis.plot(kept, without, color="C5", marker="s", linestyle="--", label="without brevity penalty (the paper)")
 axis.plot(kept, penalised, marker="o", label="with it (COCO tools)")
 axis.set(xlabel="words kept of each caption", ylabel="BLEU-4, percent", ylim=(0, 100))
 axis.legend(loc="lower right")
 plt.show()
-reveal("BLEU-4 of four words, without penalty", without[0])
-print(f"with it {penalised[0]:.0f}; right captions: {right(cut[4]):.0f} %")
 
 # %% [markdown] tags=["answer"]
 # 91, eight points more than the whole captions have, although not one of them is right. With the penalty it is 12.
@@ -511,35 +523,70 @@ print(f"with it {penalised[0]:.0f}; right captions: {right(cut[4]):.0f} %")
 #
 # Add the beam, the tokenizer, the number of references. And chance: would the difference survive other photographs? The *paired bootstrap*
 # draws as many with replacement, and scores both models on them, 2,000 times over. If the middle 95 % of the differences contain 0,
-# this test split cannot tell the two apart. Here, on Flickr8k, are soft attention against none with the same encoder,
-# EfficientNet-Lite0, and this encoder against the older VGG-19.
+# this test split cannot tell the two apart.
 
 
-# %% tags=["docs:photographs"]
+# %% tags=["task:7.5"]
+def bootstrap(one, other, picks: np.ndarray) -> tuple[float, float, float]:
+    """One model's lead on all N photographs, and the bounds of the middle 95 % of its leads on R resamples.
+
+    one(rows), other(rows): the models' scores on the photographs of these numbers, (N,). picks: (R, N), the numbers from 0 of each resample.
+    """
+    # BEGIN SOLUTION
+    everything = np.arange(picks.shape[1])
+    leads = []
+    for rows in picks:
+        leads.append(one(rows) - other(rows))
+    low, high = np.percentile(leads, (2.5, 97.5))
+    return one(everything) - other(everything), low, high
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# *Paired*: both models are scored on the same rows. `np.percentile(values, (2.5, 97.5))` gives both bounds.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# lead = one(all rows) - other(all rows)
+# leads = the same for the rows of each resample
+# lead, percentiles 2.5 and 97.5 of leads
+# ```
+
+# %% [markdown]
+# Here, on Flickr8k, are soft attention against none with the same encoder, EfficientNet-Lite0, and this encoder against the older VGG-19.
+
+
+# %% jupyter={"source_hidden": true}
 def stored(model):
     """What BLEU counts for each of 1,000 test photographs, of a model's stored evaluation."""
     path = next(path for path in shipped.evaluations() if path.parent.name == model)
     return statistics.Statistics.restored(json.loads(path.read_text())["statistics"])
 
 
-def bootstrap(one, other):
-    """The lead in BLEU-4, and the leads on 2,000 resamples."""
-    counts = np.random.default_rng(0).multinomial(1000, np.full(1000, 1 / 1000), size=2000)  # (R, N): the same for both
-    counts = np.concatenate([np.ones((1, 1000)), counts])
-    first, second = (statistics.scores(stored(model), counts)["BLEU-4"] for model in (one, other))
-    return (first - second)[0], (first - second)[1:]
+def score(model):
+    """Its BLEU-4 on some of these photographs: a function of their rows."""
+    counted = stored(model)
+    return lambda rows: statistics.scores(counted, np.bincount(rows, minlength=1000)[None])["BLEU-4"].item()
 
 
-figure, axis = plt.subplots(figsize=(6.5, 2.3))
+# %%
+picks = np.random.default_rng(0).integers(1000, size=(2000, 1000))
 leads = {}
+for rival in ("flickr8k-lite0-none", "flickr8k-soft"):
+    leads[rival] = bootstrap(score("flickr8k-lite0-soft"), score(rival), picks)
+    print(
+        "flickr8k-lite0-soft - {}: {:+.2f}, 95 % of the resamples from {:+.2f} to {:+.2f}".format(rival, *leads[rival])
+    )
+
+# %% tags=["docs:photographs"] jupyter={"source_hidden": true}
+counts = np.stack([np.bincount(rows, minlength=1000) for rows in picks])
+figure, axis = plt.subplots(figsize=(6.5, 2.3))
 for rival, label, style in (
     ("flickr8k-lite0-none", "soft attention minus none", TRUE),
     ("flickr8k-soft", "EfficientNet-Lite0 minus VGG-19", FALSE),
 ):
-    lead, resampled = bootstrap("flickr8k-lite0-soft", rival)
-    leads[rival] = lead, *np.percentile(resampled, (2.5, 97.5))
-    axis.hist(resampled, bins=40, label=label, **style)
-    print("{}: {:+.2f} points of BLEU-4, 95 % of the resamples from {:+.2f} to {:+.2f}".format(label, *leads[rival]))
+    first, second = (statistics.scores(stored(model), counts)["BLEU-4"] for model in ("flickr8k-lite0-soft", rival))
+    axis.hist(first - second, bins=40, label=label, **style)
 axis.axvline(0, ymax=0.75, color=INK, linestyle=":")
 axis.spines["left"].set_visible(False)
 axis.set(xlabel="lead in BLEU-4", yticks=[], ylim=(0, axis.get_ylim()[1] * 1.35))
@@ -554,8 +601,42 @@ plt.show()
 # ## CIDEr: what is said of *this* picture
 #
 # CIDEr weighs each $n$-gram by how much it tells: its count times $\log(\text{pictures} / \text{pictures whose references have it})$
-# (tf-idf). The score is the cosine between a caption's vector of $n$-grams and those of the references, times ten: "82 percent" is a
-# cosine of .08, and the most is 1,000.
+# (tf-idf). The score is the cosine between a caption's vector of $n$-grams and that of a reference, averaged over the references and over
+# $n$ from 1 to 4, times ten: "82 percent" is a cosine of .08, and the most is 1,000.
+
+
+# %% tags=["task:7.6"]
+def plain_cider(caption: list[str], references: list[list[str]], pictures: Counter, total: int) -> float:
+    """From 0 to 10. pictures: in the references of how many of the `total` pictures each n-gram occurs; take 1 for an n-gram without any."""
+
+    # BEGIN SOLUTION
+    def vector(words, n):
+        counts = ngrams(words, n)
+        return {gram: count * math.log(total / max(1, pictures[gram])) for gram, count in counts.items()}
+
+    cosines = []
+    for n in range(1, 5):
+        ours = vector(caption, n)
+        for reference in references:
+            theirs = vector(reference, n)
+            dot = sum(weight * theirs.get(gram, 0.0) for gram, weight in ours.items())
+            lengths = math.hypot(*ours.values()) * math.hypot(*theirs.values())
+            cosines.append(dot / lengths if lengths else 0.0)
+    return 10 * sum(cosines) / len(cosines)
+    # END SOLUTION
+
+
+# %% [markdown] tags=["hint"]
+# A dict from n-gram to weight is a vector; `ngrams` counts. `math.hypot(*weights)` is a vector's length, which may be 0: then the cosine is 0,
+# too.
+
+# %% [markdown] tags=["pseudocode"]
+# ```
+# vector(words, n) = {n-gram: its count * log(total / pictures with it, at least 1)}
+# for n in 1 to 4, for every reference:
+#     cosine = sum of products over the n-grams of both / (length * length)
+# 10 * mean of the cosines
+# ```
 
 # %%
 pictures = Counter()
@@ -563,33 +644,35 @@ for lines in others.values():
     pictures.update({gram for line in lines for n in range(1, 5) for gram in ngrams(line.split(), n)})
 
 
-def vector(words, n):
-    """tf-idf of the n-grams."""
-    return {gram: count * math.log(len(others) / max(1, pictures[gram])) for gram, count in ngrams(words, n).items()}
+def yours(lines):
+    """The mean of your CIDEr, in percent."""
+    scores = [
+        plain_cider(lines[name].split(), [x.split() for x in others[name]], pictures, len(names)) for name in names
+    ]
+    return 100 * np.mean(scores)
 
 
+# %% jupyter={"source_hidden": true}
+def cider(lines, references=others):
+    """CIDEr-D of captions by the COCO tools, each in percent."""
+    return 100 * Cider().compute_score(references, {name: [line] for name, line in lines.items()})[1]
+
+
+doubled = {name: f"{line} {line}" for name, line in originals.items()}
+kept_twice = [100 * of(doubled) / of(originals) for of in (yours, lambda lines: cider(lines).mean())]
+print("said twice, a caption keeps {:.0f} % of your CIDEr and {:.0f} % of CIDEr-D".format(*kept_twice))
+
+# %% jupyter={"source_hidden": true}
 line = originals[names[0]].split()
-weights = [vector(line, 1)[word,] / line.count(word) for word in line]
 figure, axis = plt.subplots(figsize=(8.8, 2.3))
-axis.bar(range(len(line)), weights)
+axis.bar(range(len(line)), [math.log(len(others) / pictures[word,]) for word in line])
 axis.set_xticks(range(len(line)), [f"{word}\n{pictures[word,]}" for word in line], fontsize=8)
 axis.set(ylabel="weight", title="words, and in how many of the 120 scenes they occur")
 plt.show()
 
 # %% [markdown]
-# "A" occurs in the references of every scene, and $\log 1 = 0$: what fits every picture earns nothing. But for a cosine a caption said
-# twice is as good as one said once. So the COCO tools compute CIDEr-D, which clips each entry at the reference's and punishes a
-# difference in length.
-
-
-# %%
-def cider(lines, references=others):
-    """CIDEr-D of captions, each in percent."""
-    return 100 * Cider().compute_score(references, {name: [line] for name, line in lines.items()})[1]
-
-
-doubled = cider({name: f"{line} {line}" for name, line in originals.items()})
-print(f"said twice, a caption keeps {100 * doubled.mean() / cider(originals).mean():.0f} % of its CIDEr-D")
+# "A" occurs in the references of every scene, and $\log 1 = 0$: what fits every picture earns nothing. But said twice, a caption
+# keeps 98 percent. So the COCO tools compute CIDEr-D, which clips each entry at the reference's and punishes a difference in length.
 
 # %% [markdown]
 # ## What they miss: captions made wrong on purpose
@@ -598,7 +681,7 @@ print(f"said twice, a caption keeps {100 * doubled.mean() / cider(originals).mea
 # words, or take another scene's. Beside these is the same in other words, "a huge red star over a tiny blue disc", which is true.
 # (METEOR, the paper's other metric, also matches stems and synonyms.)
 
-# %%
+# %% jupyter={"source_hidden": true}
 SYNONYMS = {"big": "huge", "large": "huge", "small": "tiny", "little": "tiny", "circle": "disc", "above": "over"}
 SYNONYMS |= {"below": "beneath", "under": "beneath", "dotted": "spotted", "dots": "spots"}
 REVERSED = {"left": "right", "right": "left", "above": "below", "over": "under", "below": "above", "under": "over"}
@@ -616,6 +699,7 @@ def replaced(line, by):
     return " ".join(by.get(word, word) for word in line.split())
 
 
+# %%
 shuffler, lines = random.Random(0), list(originals.values())
 kinds = {
     "original": lines,
@@ -626,6 +710,8 @@ kinds = {
     "another scene's": lines[1:] + lines[:1],
 }
 damaged = {kind: dict(zip(names, each, strict=True)) for kind, each in kinds.items()}
+
+# %% jupyter={"source_hidden": true}
 true = [kind for kind, lines in damaged.items() if right(lines) == 100]
 scores = {
     kind: metrics.bleu(lines, others) | {"CIDEr": cider(lines).mean(), "METEOR": by_program}
@@ -657,26 +743,32 @@ plt.show()
 # called it *hallucination*. CHAIR$_i$ is the share of these among all objects mentioned, CHAIR$_s$ the share of captions that invent anything.
 
 
-# %%
+# %% tags=["task:7.7"]
 def chair(said: list[set], there: list[set]) -> tuple[float, float]:
     """CHAIR_i and CHAIR_s in percent. said: the objects that each caption mentions. there: those of its picture."""
+    # BEGIN SOLUTION
     invented = [len(ours - theirs) for ours, theirs in zip(said, there)]
     share_of_objects = sum(invented) / sum(len(ours) for ours in said)
     share_of_captions = sum(count > 0 for count in invented) / len(said)
     return 100 * share_of_objects, 100 * share_of_captions
+    # END SOLUTION
 
+
+# %% [markdown] tags=["hint"]
+# `ours - theirs` of two sets is what only `ours` has.
 
 # %% [markdown]
 # A scene knows what is in it, so there CHAIR is exact. An object is a colour and a shape.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def mentioned(line):
     """The objects that a caption mentions: pairs (colour, shape)."""
     phrases = (dict(phrase.attributes.values()) for phrase in scenes.grammar.phrases(line.split()))
     return {(each["colour"], each["shape"]) for each in phrases if {"colour", "shape"} <= each.keys()}
 
 
+# %%
 there = [{(thing.colour, thing.shape) for thing in drawn[name].objects} for name in names]
 suspects = {kind: damaged[kind] for kind in damaged if kind != "words shuffled"}
 suspects |= {"greedy": ways["greedy"], "sampled at T = 2": ways["T = 2"], "four words of the beam": cut[4]}
@@ -697,26 +789,38 @@ for kind, lines in suspects.items():
 # against the other four, and each model against the same four. **What percentage of the objects that people name do the other four not
 # mention?**
 
+# %% jupyter={"source_hidden": true}
+judging = json.loads((resources.files("satlib") / "results" / "judging.json").read_text())
+shown = {"people": "people", "flickr8k-lite0-soft": "Lite0, soft attention", "flickr8k-lite0-none": "Lite0, none"}
+shown |= {"flickr8k-soft": "VGG-19, soft attention", "flickr8k-none": "VGG-19, none"}
+
+
+def print_inventions():
+    """Of people and of models: the percentage of objects that are in none of four references, and BLEU-4."""
+    for model, label in shown.items():
+        share, low, high = judging["inventions"][model]
+        print(f"{label:22} {share:4.1f} % ({low:.1f} to {high:.1f}); BLEU-4 {judging['people'][model]['BLEU-4']:.1f}")
+
+
 # %%
 my_guess_people = ...  # a range that you are 80 % sure of, (low, high), or skip
 
 # %%
 seal(my_guess_people)
-judging = json.loads((resources.files("satlib") / "results" / "judging.json").read_text())
-shown = {"people": "people", "flickr8k-lite0-soft": "Lite0, soft attention", "flickr8k-lite0-none": "Lite0, none"}
-shown |= {"flickr8k-soft": "VGG-19, soft attention", "flickr8k-none": "VGG-19, none"}
+print_inventions()
+reveal("of people's objects, percent", judging["inventions"]["people"][0])
+
+# %% jupyter={"source_hidden": true}
 figure, axis = plt.subplots(figsize=(6.5, 2.2))
 for model, label in shown.items():
     share, low, high = judging["inventions"][model]
     axis.errorbar(
         share, label, xerr=[[share - low], [high - share]], fmt="o", color="C2" if model == "people" else "C0"
     )
-    print(f"{label:22} {share:4.1f} % ({low:.1f} to {high:.1f}); BLEU-4 {judging['people'][model]['BLEU-4']:.1f}")
 axis.set(xlabel="objects that four references do not mention, percent", xlim=(0, 25))
 axis.margins(y=0.12)
 axis.invert_yaxis()
 plt.show()
-reveal("of people's objects, percent", judging["inventions"]["people"][0])
 
 # %% [markdown] tags=["answer"]
 # 7.5 percent.
@@ -745,6 +849,8 @@ def grade(judge, a, lines):
 
 judge = Captioner.load(shipped.model("scenes-hard"))
 a_judge = annotations(judge)
+
+# %% jupyter={"source_hidden": true}
 graders = {"CIDEr": cider, "scenes-hard": lambda lines: grade(judge, a_judge, lines.values())}
 verdicts = {}
 for grader, of in graders.items():
@@ -791,6 +897,8 @@ print("             BLEU-4    CIDEr    right")
 of_references, of_model = (np.mean(each, 0) for each in sides.values())
 for side, values in (("references", of_references), ("the model", of_model)):
     print(f"{side:10}" + "".join(f"{value:9.1f}" for value in values))
+
+# %% jupyter={"source_hidden": true}
 people, *models = judging["people"]
 for metric in ("BLEU-4", "METEOR", "CIDEr"):
     values = {name: judging["people"][name][metric] for name in judging["people"]}
@@ -826,22 +934,32 @@ def teacher_forced(i):
 
 
 forced = {name: teacher_forced(i) for i, name in enumerate(names)}
+
+# %% jupyter={"source_hidden": true}
 for name in names[:3]:
     print(f"true       {originals[name]}\nforced     {forced[name]}\ngenerated  {generated[name]}\n")
+
+
+# %% jupyter={"source_hidden": true}
+def both_scored():
+    """Prints BLEU and the percentage of sentences of generated and of forced captions: -> these, and of photographs from the store."""
+    forced_scores = {}
+    for what, lines in (("generated", generated), ("forced", forced)):
+        found = metrics.bleu(lines, references)
+        sentences = 100 * np.mean([scenes.grammar.parse(line) is not None for line in lines.values()])
+        forced_scores[what] = found["BLEU-1"], found["BLEU-4"], sentences
+        print("{:9} BLEU-1 {:.0f}, BLEU-4 {:.0f}; sentences {:.0f} %".format(what, *forced_scores[what]))
+    for what in forced_scores:
+        print(f"on photographs, {what:9}", judging["teacher forcing"][f"{what}, all"])
+    return forced_scores
+
 
 # %%
 my_guess_sentences = ...  # a range that you are 80 % sure of, (low, high), or skip
 
 # %%
 seal(my_guess_sentences)
-forced_scores = {}
-for what, lines in (("generated", generated), ("forced", forced)):
-    found = metrics.bleu(lines, references)
-    sentences = 100 * np.mean([scenes.grammar.parse(line) is not None for line in lines.values()])
-    forced_scores[what] = found["BLEU-1"], found["BLEU-4"], sentences
-    print("{:9} BLEU-1 {:.0f}, BLEU-4 {:.0f}; sentences {:.0f} %".format(what, *forced_scores[what]))
-for what in forced_scores:
-    print(f"on photographs, {what:9}", judging["teacher forcing"][f"{what}, all"])
+forced_scores = both_scored()
 reveal("sentences, percent", forced_scores["forced"][2])
 
 # %% [markdown] tags=["answer"]
@@ -866,7 +984,7 @@ reveal("sentences, percent", forced_scores["forced"][2])
 from satcourse.exercises.ex07 import OPPOSITES
 
 
-# %% tags=["task:7.5"]
+# %% tags=["task:7.8"]
 def lie(references: list[str]) -> str:
     """A false caption, in small letters and without punctuation, as the references are."""
     # BEGIN SOLUTION
@@ -886,7 +1004,7 @@ def lie(references: list[str]) -> str:
 # $F = 2PR / (P + R)$, 0 if no fact is both.
 
 
-# %% tags=["task:7.6"]
+# %% tags=["task:7.9"]
 def agreement(said: set, there: set) -> float:
     """F of the facts that a caption says, which may be none, and those of its picture."""
     # BEGIN SOLUTION
@@ -898,7 +1016,7 @@ def agreement(said: set, there: set) -> float:
 # `said & there` are the true ones. Without any, P + R would be 0.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def facts(line):
     """The facts of a caption: its objects, their attributes and, if it is a sentence, the relation."""
     found, meaning = set(), scenes.grammar.parse(line)
@@ -909,6 +1027,7 @@ def facts(line):
     return found | ({(meaning.first.shape, meaning.relation, meaning.second.shape)} if meaning else set())
 
 
+# %%
 lies = {name: lie(lines) for name, lines in references.items()}
 truths = {name: set().union(*map(facts, lines)) for name, lines in references.items()}
 accused = {"the lies": lies, "true, in other words": damaged["other words"], "reversed": damaged["relation reversed"]}
@@ -964,6 +1083,7 @@ assert round(without[0] - without[-1]) == 8
 assert right(cut[4]) == 0
 assert leads["flickr8k-lite0-none"][1] < 0 < leads["flickr8k-lite0-none"][2]
 assert leads["flickr8k-soft"][1] > 0
+assert [round(each) for each in kept_twice] == [98, 6]
 assert above["BLEU-4"] == above["CIDEr"] == ["relation reversed"]
 assert len(above["BLEU-1"]) == 3
 assert math.isclose(scores["colours swapped"]["BLEU-1"], scores["original"]["BLEU-1"])

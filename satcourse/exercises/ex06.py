@@ -1,14 +1,14 @@
 """Exercises of notebook 06: hard attention, from a draw to the estimator."""
 
+import itertools
+import math
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from satcourse.exercises.task import Answer, distribution, exercise, generator, gradients, numbers, with_gradients
-from satcourse.lessons import bounds, estimators
-from satlib.beyond.rewards import advantages
 from satlib.data.text import END
 from satlib.model import objective
 from satlib.model.attention import entropy
@@ -20,7 +20,7 @@ def _edges(alpha: Tensor) -> Tensor:
     return alpha.cumsum(1)[:, :-1]
 
 
-@exercise("6.1", "A place is drawn", difficulty=2, minutes=10, equation="equation 8")
+@exercise("6.1", "A place is drawn", difficulty=2, minutes=7, equation="equation 8")
 def draw(alpha: Tensor, darts: Tensor) -> Tensor:
     """The place that a dart hits: alpha (B, L), darts (B,) -> (B,)."""
     return (darts[:, None] >= _edges(alpha)).sum(1)
@@ -37,6 +37,9 @@ draw.mistakes = {
     "a dart meets one edge here, not all: give it an axis of size 1": lambda alpha, x: (x >= _edges(alpha)).sum(1),
     "a dart on an edge hits the place that begins there": lambda alpha, x: (x[:, None] > _edges(alpha)).sum(1),
     "an edge is a running sum of weights: cumsum": lambda alpha, x: (x[:, None] >= alpha[:, :-1]).sum(1),
+    "weights may sum to a little less than 1: then no edge is beyond the dart, and argmax gives 0": lambda alpha, x: (
+        (alpha.cumsum(1) > x[:, None]).float().argmax(1)
+    ),
     "places are counted from 0": lambda *x: draw(*x) + 1,
     "weights may sum to a little less than 1: leave the last edge out": lambda alpha, x: (
         x[:, None] >= alpha.cumsum(1)
@@ -44,21 +47,45 @@ draw.mistakes = {
 }
 
 
-@exercise("6.2", "The bound, summed over every path", difficulty=2, minutes=4, equation="equation 10")
-def bound(log_p_path: Tensor, log_p_caption: Tensor) -> Tensor:
-    """L_s over all paths."""
-    return (log_p_path.exp() * log_p_caption).sum()
+@exercise("6.2", "The bound, summed over every path", difficulty=2, minutes=9, equation="equation 10")
+def bound(
+    p_place: Answer,
+    p_word: Answer,
+    L: int,
+    C: int,
+    *,
+    begin: int = 1,
+    mean: Answer = lambda p, q: (p @ q.log()).item(),
+) -> tuple[float, float]:
+    """L_s and log p(y|a), from the probabilities of a beginning's last place and word."""
+    paths = [[path[:t] for t in range(begin, C + 1)] for path in itertools.product(range(L), repeat=C)]
+    p, q = (torch.tensor([math.prod(map(of, each)) for each in paths]).double() for of in (p_place, p_word))
+    return mean(p, q), (p @ q).log().item()
 
 
-bound.says = "the bound of 8 and of 25 paths, and its gradients"
-bound.cases = lambda: [
-    (distribution(8).log(), -numbers(8, seed=1).abs() * 3),
-    (distribution(25, seed=2, sharp=2.0).log(), -numbers(25, seed=3).abs() * 5),
-]
-bound.observe = with_gradients("log p(s|a)", "log p(y|s,a)")
+def _chances(L: int, C: int, seed: int) -> tuple[Any, ...]:
+    """The probabilities of each beginning's last place and word."""
+    begun = [path for t in range(C) for path in itertools.product(range(L), repeat=t)]
+    places = {
+        (*path, i): p for n, path in enumerate(begun) for i, p in enumerate(distribution(L, seed=seed + n).tolist())
+    }
+    words = dict(zip(places, numbers(len(places), seed=seed).sigmoid().tolist(), strict=True))
+    return places.__getitem__, words.__getitem__, L, C
+
+
+bound.says = "2 places and 2 words, 4 and 3, and 3 places for a single word"
+bound.cases = lambda: [_chances(2, 2, 0), _chances(4, 3, 1), _chances(3, 1, 2)]
+bound.parts = ("L_s", "log p(y|a)")
+bound.given = lambda p_place, p_word, L, C: f"L = {L}, C = {C}"
 bound.mistakes = {
-    "this is log p(y|a), which the bound lies below": lambda path, caption: torch.logsumexp(path + caption, 0),
-    "the paths count alike: weigh each by its probability": lambda path, caption: caption.mean(),
+    "multiply over path[:1], path[:2], ...: this takes the whole path alone": lambda p, q, L, C: bound(
+        p, q, L, C, begin=C
+    ),
+    "both are log p(y|a): in L_s the logarithm stands inside the sum": partial(
+        bound, mean=lambda p, q: (p @ q).log().item()
+    ),
+    "L_s is a mean over paths: weigh each by its probability": partial(bound, mean=lambda p, q: q.log().mean().item()),
+    "take the logarithm of the sum: this is p(y|a) itself": lambda *x: (bound(*x)[0], math.exp(bound(*x)[1])),
 }
 
 
@@ -68,7 +95,7 @@ def _at_both(answer: Answer, log_p: Tensor, reward: Tensor, baseline: float) -> 
     return gradients(loss, {"log p(s|a)": log_p, "the reward, log p(y|s,a)": reward})
 
 
-@exercise("6.3", "The score-function gradient", difficulty=3, minutes=12, equation="equations 11 and 12")
+@exercise("6.3", "The score-function gradient", difficulty=3, minutes=10, equation="equations 11 and 12")
 def score_loss(log_p_place: Tensor, reward: Tensor, baseline: float) -> Tensor:
     """A loss whose gradient is minus the score-function estimate."""
     return -((reward - baseline).detach() * log_p_place).mean()
@@ -84,41 +111,44 @@ score_loss.mistakes = {
     "baseline not subtracted: take it off the reward": lambda p, r, b: score_loss(p, r, 0.0),
     "reward not detached: its own gradient flows back too": lambda p, r, b: -((r - b) * p).mean(),
     "the wrong sign: a loss goes down": lambda *x: -score_loss(*x),
+    "log p(s|a) is detached: the reward should be": lambda p, r, b: score_loss(p.detach(), r, b) + 0 * (p + r).sum(),
     "the sum over the samples: take their mean": lambda p, *x: len(p) * score_loss(p, *x),
     "the baseline is added: subtract it": lambda p, r, b: score_loss(p, r, -b),
 }
 
 
-def _baseline(answer: Answer, baseline: float, log_p: Tensor) -> Any:
-    """Both results, and whether either hangs on the graph."""
-    log_p.requires_grad_()
-    output = answer(baseline, log_p)
-    if not isinstance(output, (tuple, list)) or len(output) != 2:
-        return output
-    tied = any(isinstance(value, Tensor) and value.requires_grad for value in output)
-    return {"the advantage": output[0], "the new baseline": output[1], "hangs on the graph (0: no)": tied}
+@exercise("6.4", "Bias and noise", difficulty=2, minutes=6)
+def bias_and_noise(
+    p: Tensor, estimates: Tensor, truth: Tensor, *, centre: Answer = torch.matmul
+) -> tuple[float, float]:
+    """Bias and noise over the length of the truth."""
+    bias, off = p @ estimates - truth, estimates - centre(p, estimates)
+    return (bias.norm() / truth.norm()).item(), ((p @ off.square().sum(1)).sqrt() / truth.norm()).item()
 
 
-@exercise("6.4", "A baseline that follows", difficulty=2, minutes=4, equation="section 4.1")
-def moving_average(baseline: float, log_p: Tensor) -> tuple[Tensor, float]:
-    """What a batch's rewards exceed the old baseline by, and the new one."""
-    return (log_p - baseline).detach(), 0.9 * baseline + 0.1 * log_p.mean().item()
-
-
-moving_average.says = "the advantage, the new baseline, and that neither hangs on the graph"
-moving_average.cases = lambda: [(0.0, -numbers(4).abs() * 5), (-8.0, -numbers(3, seed=1).abs() * 5)]
-moving_average.observe = _baseline
-moving_average.mistakes = {
-    "one or both hang on the graph: detach the rewards": lambda b, r: (r - b, 0.9 * b + 0.1 * r.mean()),
-    "the baseline was updated before its use: it would know these very samples": lambda b, r: (
-        r.detach() - (new := moving_average(b, r)[1]),
-        new,
+bias_and_noise.says = "estimators of 6 and of 3 possible estimates"
+bias_and_noise.cases = lambda: [
+    (distribution(6, seed=1), numbers(6, 4, seed=2), 0.1 * numbers(4, seed=3)),
+    (distribution(3, seed=3), numbers(3, 5, seed=4), numbers(5, seed=5)),
+]
+bias_and_noise.parts = ("the bias", "the noise")
+bias_and_noise.mistakes = {
+    "the estimates count alike: weigh each by its probability": lambda p, *x: bias_and_noise(p * 0 + 1 / len(p), *x),
+    "measured from the truth, bias is in the noise: take the distance from the mean": lambda p, x, truth: (
+        bias_and_noise(p, x, truth, centre=lambda *_: truth)
+    ),
+    "relative to the truth: divide by its length": lambda p, x, truth: [
+        truth.norm().item() * each for each in bias_and_noise(p, x, truth)
+    ],
+    "the noise is the root of the variance": lambda p, x, truth: (
+        (b := bias_and_noise(p, x, truth))[0],
+        b[1] ** 2 * truth.norm().item(),
     ),
 }
 
 
 leave_one_out = exercise(
-    "6.5", "The other samples as a baseline", difficulty=2, minutes=8, equation="Kool et al. (2019)"
+    "6.5", "The other samples as a baseline", difficulty=2, minutes=4, equation="Kool et al. (2019)"
 )(objective.leave_one_out)
 leave_one_out.says = "captions of 3 and of 4 samples"
 leave_one_out.cases = lambda: [(numbers(B, N),), (numbers(4, 4, seed=1),)]
@@ -128,9 +158,13 @@ leave_one_out.mistakes = {
 }
 
 
-gumbel_softmax = exercise("6.6", "A dart with a gradient", difficulty=3, minutes=8, equation="Jang et al. (2017)")(
-    estimators.gumbel_softmax
-)
+@exercise("6.6", "A dart with a gradient", difficulty=3, minutes=7, equation="Jang et al. (2017)")
+def gumbel_softmax(energies: Tensor, noise: Tensor, temperature: float) -> Tensor:
+    """One place forward, a softmax of some temperature backward."""
+    relaxed = torch.softmax((energies + noise) / temperature, 1)
+    return nn.functional.one_hot(relaxed.argmax(1), relaxed.shape[1]) + relaxed - relaxed.detach()
+
+
 gumbel_softmax.says = "one place forward, the softmax's gradient backward, at two temperatures"
 gumbel_softmax.cases = lambda: [
     (numbers(B, L), numbers(B, L, seed=1), 1.0),
@@ -149,19 +183,37 @@ gumbel_softmax.mistakes = {
     ),
 }
 
-vimco_signal = exercise("6.7", "What each path adds", difficulty=3, minutes=8, equation="Mnih and Rezende (2016)")(
-    bounds.vimco_signal
-)
-vimco_signal.says = "groups of 2, 3 and 4 paths"
-vimco_signal.cases = lambda: [(numbers(B, 4, scale=2.0),), (numbers(2, 3, seed=1),), (numbers(2, 2, seed=2),)]
-vimco_signal.mistakes = {
-    "the others' *geometric* mean: average logarithms": lambda w: (
-        w.logsumexp(1, True) - (leave_one_out(w.exp()) * w.shape[1]).log()
+
+@exercise("6.7", "What each path adds", difficulty=3, minutes=8, equation="Mnih and Rezende (2016)")
+def vimco(
+    log_w: Tensor,
+    d_log_w: Tensor,
+    d_log_q: Tensor,
+    *,
+    stand_in: Answer = objective.leave_one_out,
+    share: Answer = lambda w: w.softmax(1),
+    gain: float = 1.0,
+) -> Tensor:
+    """Estimates of the gradient of L_K."""
+    alone = torch.eye(log_w.shape[1], dtype=torch.bool)
+    replaced = torch.where(alone, stand_in(log_w).unsqueeze(2), log_w.unsqueeze(1))  # (S, K, K): row k without w_k
+    signal = log_w.logsumexp(1, True) - gain * replaced.logsumexp(2) - (1 - gain) * math.log(log_w.shape[1])
+    return (share(log_w).unsqueeze(2) * d_log_w + signal.unsqueeze(2) * d_log_q).sum(1)
+
+
+vimco.says = "groups of 2, 3 and 4 paths"
+vimco.cases = lambda: [
+    (numbers(S, K, seed=K, scale=2.0), numbers(S, K, 5, seed=10 + K), numbers(S, K, 5, seed=20 + K))
+    for S, K in ((B, 4), (2, 3), (2, 2))
+]
+vimco.mistakes = {
+    "the others' *geometric* mean: average logarithms": partial(vimco, stand_in=lambda w: leave_one_out(w.exp()).log()),
+    "w_k is left out: put the others' mean in its place": partial(vimco, stand_in=lambda w: w - torch.inf),
+    "a path is in its own stand-in: leave it out": partial(vimco, stand_in=lambda w: w.mean(1, True).expand_as(w)),
+    "nothing is subtracted from log 1/K sum w": partial(vimco, gain=0.0),
+    "of log w the gradient counts by the path's share, softmax, not 1/K": partial(
+        vimco, share=lambda w: w * 0 + 1 / w.shape[1]
     ),
-    "w_k is left out: put the others' mean in its place": lambda w: (
-        w.logsumexp(1, True) - (leave_one_out(w.exp()) * (w.shape[1] - 1)).log()
-    ),
-    "nothing is subtracted: this is L itself": lambda w: (w.exp().mean(1, True).log()).expand_as(w),
 }
 
 
@@ -173,7 +225,7 @@ def _through(answer: Answer, log_p_word: Tensor, alphas: Tensor, *rest: Any) -> 
     return result if result is loss else {"the loss": torch.as_tensor(loss).detach(), **result}
 
 
-@exercise("6.8", "The whole estimator", difficulty=3, minutes=18, equation="section 4.1, the final learning rule")
+@exercise("6.8", "The whole estimator", difficulty=3, minutes=14, equation="section 4.1, the final learning rule")
 def estimator(
     log_p_word: Tensor,
     alphas: Tensor,
@@ -216,28 +268,7 @@ estimator.mistakes = {
 }
 
 
-@exercise("6.9", "GRPO's advantage", difficulty=2, minutes=4, equation="Shao et al. (2024), section 4.1")
-def group_advantage(rewards: Tensor) -> Tensor:
-    """GRPO's advantages: (B, N) -> (B, N)."""
-    return advantages(rewards, "group")
-
-
-group_advantage.says = "groups of 4 and 5, one of them with equal rewards"
-group_advantage.cases = lambda: [
-    (numbers(B, 4),),
-    (torch.tensor([[1.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0, 1.0]]),),
-]
-group_advantage.tolerance = 1e-3
-group_advantage.mistakes = {
-    "not divided by the group's standard deviation": lambda r: r - r.mean(1, True),
-    "torch's std divides by N - 1, this one by N": lambda r: (
-        (r - r.mean(1, True)) / r.std(1, correction=0, keepdim=True).clamp(1e-6)
-    ),
-    "equal rewards give NaN: their deviation is 0": lambda r: (r - r.mean(1, True)) / r.std(1, keepdim=True),
-}
-
-
-@exercise("6.10", "A rollout", difficulty=3, minutes=9)
+@exercise("6.9", "A rollout", difficulty=3, minutes=9)
 def tell(step: Answer, state: Any, darts: Tensor, *, slip: str = "", begin: int = -1) -> tuple[Tensor, Tensor]:
     """Sample captions: step(state, words) -> logits (B, K), state; darts (B, C) -> words (B, C), log p of the captions (B,)."""
     words, ended, told = torch.full((len(darts),), begin), torch.zeros(len(darts)).bool(), []
@@ -273,7 +304,8 @@ def _told(answer: Answer, step: Any, state: Tensor, darts: Tensor) -> Any:
 
 tell.says = "the words, their log-probability and its gradient, with captions that end early"
 tell.cases = lambda: [
-    (_policy(K, s), torch.zeros(6), torch.rand(6, 5, generator=generator(s))) for s, K in ((1, 4), (4, 3))
+    (_policy(K, s), torch.zeros(B), torch.rand(B, 5, generator=generator(s)))
+    for s, K, B in ((1, 4, 6), (4, 3, 6), (10, 3, 1))
 ]
 tell.observe = _told
 tell.mistakes = {
@@ -287,22 +319,61 @@ tell.mistakes = {
 }
 
 
-@exercise("6.11", "On trial: what the rewards taught", difficulty=2, minutes=4)
-def learnt(before: Tensor, after: Tensor) -> Tensor:
-    """How the share of scenes grows in which any try succeeds: (B, N), (B, N) -> ()."""
-    return (1.0 * after.any(1) - 1.0 * before.any(1)).mean()
+@exercise("6.10", "Rewards at work", difficulty=3, minutes=8, equation="Ahmadian et al. (2024)")
+def practise(
+    policy: nn.Module, attempt: Answer, optimiser: Any, steps: int, *, slip: str = "", most: float = 5.0
+) -> None:
+    """Steps of RLOO."""
+    for _ in range(steps):
+        reward, log_p = attempt()
+        baseline = reward.mean(1, True) if slip == "itself" else leave_one_out(reward) * (slip != "none")
+        loss = (1 if slip == "sign" else -1) * ((reward - baseline) * log_p).mean()
+        optimiser.zero_grad() if slip != "adds up" else None
+        loss.backward()
+        nn.utils.clip_grad_norm_(policy.parameters(), most)
+        optimiser.step()
 
 
-learnt.says = "a policy that only repeats what it could do, and one that can do more"
-learnt.cases = lambda: [
-    (torch.eye(4).bool(), torch.ones(4, 4).bool()),
-    (torch.tensor([[0, 0, 0], [0, 1, 0]]).bool(), torch.tensor([[0, 1, 0], [1, 0, 0]]).bool()),
-    (torch.tensor([[0, 1], [1, 0], [0, 0]]).bool(), torch.tensor([[1, 1], [0, 0], [0, 0]]).bool()),
-]
-learnt.mistakes = {
-    "the artefact lives: the mean rises if a policy only repeats its best tries": lambda b, a: (
-        1.0 * a - 1.0 * b
-    ).mean(),
-    "no comparison: subtract what the old policy could do": lambda b, a: learnt(b & False, a),
-    "every try must succeed here: one is enough": lambda b, a: (1.0 * a.all(1) - 1.0 * b.all(1)).mean(),
+def _practised(answer: Answer, scale: float, steps: int) -> Any:
+    """A policy's weights afterwards, and how often it was asked."""
+    policy, asked, words = nn.Linear(4, 2, bias=False), [], torch.tensor([[0, 1, 2], [3, 0, 0]])
+    nn.init.zeros_(policy.weight)
+
+    def attempt() -> tuple[Tensor, Tensor]:
+        asked.append(steps)
+        return scale * torch.tensor([[1.0, 0.0, 0.5], [1.0, 0.0, 0.2]]), policy.weight.log_softmax(1).gather(1, words)
+
+    answer(policy, attempt, torch.optim.SGD(policy.parameters(), 0.1), steps)
+    return {"steps": len(asked), "the policy's weights afterwards": policy.weight.detach()}
+
+
+practise.says = "a small policy after 1, 3 and 4 steps, with gradients of moderate size and huge ones"
+practise.cases = lambda: [(1.0, 1), (2.0, 3), (300.0, 4)]
+practise.observe = _practised
+practise.given = lambda scale, steps: f"{steps} steps, rewards of up to {scale:g}"
+practise.mistakes = {
+    "the wrong sign: it unlearns what is rewarded": partial(practise, slip="sign"),
+    "gradients add up: zero_grad() before each backward()": partial(practise, slip="adds up"),
+    "no baseline: take off the mean reward of the other tries": partial(practise, slip="none"),
+    "a try is in its own baseline: use leave_one_out": partial(practise, slip="itself"),
+    "gradients are not clipped to a norm of 5": partial(practise, most=math.inf),
+}
+
+
+@exercise("6.11", "On trial: what the rewards taught", difficulty=2, minutes=6, equation="Chen et al. (2021)")
+def pass_at(
+    successes: Tensor, k: int, *, of: Answer = lambda c, n, k: 1 - math.comb(n - c, k) / math.comb(n, k)
+) -> float:
+    """The mean chance that one of k tries succeeds, k out of N."""
+    n = successes.shape[1]
+    return sum(of(c, n, k) for c in successes.sum(1).tolist()) / len(successes)
+
+
+pass_at.says = "one try, all of them, and some: any of them counts, whichever k are taken"
+pass_at.cases = lambda: [(distribution(5, 8, seed=1) > 0.15, k) for k in (1, 8, 3)] + [(torch.eye(4).bool(), 4)]
+pass_at.mistakes = {
+    "the artefact lives: this mean rises if a policy only repeats its best tries": lambda s, _: s.float().mean().item(),
+    "the first k tries alone: average over all choices of k": lambda s, k: s[:, :k].any(1).float().mean().item(),
+    "with replacement: choose k different tries": partial(pass_at, of=lambda c, n, k: 1 - (1 - c / n) ** k),
+    "all k succeed here: one is enough": partial(pass_at, of=lambda c, n, k: math.comb(c, k) / math.comb(n, k)),
 }

@@ -1,5 +1,6 @@
 """Exercises of notebook 07: captions from a model, and how captions are judged."""
 
+import itertools
 import math
 import random
 from collections import Counter
@@ -8,10 +9,11 @@ from functools import partial
 from statistics import fmean, geometric_mean
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import Answer, distribution, exercise, sums_to_one
+from satcourse.exercises.task import Answer, distribution, exercise, numbers, sums_to_one
 from satlib.data import scenes
 from satlib.data.text import tokenise
 from satlib.evaluation import metrics
@@ -35,7 +37,7 @@ def _drawn(seed: int) -> NextWords:
     return next_words
 
 
-@exercise("7.1", "The beam", difficulty=3, minutes=20, equation="Sutskever et al., section 3.2")
+@exercise("7.1", "The beam", difficulty=3, minutes=18, equation="Sutskever et al., section 3.2")
 def beam_search(
     next_words: NextWords, width: int, longest: int, *, keep: str = "", enough: float = math.inf, power: int = 0
 ) -> tuple[list[str], float]:
@@ -117,7 +119,7 @@ def _precisions() -> list[tuple[Any, ...]]:
     return [*((caption, references, n) for n in (1, 2, 3)), *few]
 
 
-@exercise("7.3", "n-grams, clipped", difficulty=2, minutes=15, equation="Papineni et al., section 2.1")
+@exercise("7.3", "n-grams, clipped", difficulty=2, minutes=10, equation="Papineni et al., section 2.1")
 def clipped_precision(caption: list[str], references: Captions, n: int, *, largest: Answer = max) -> float:
     """The share of a caption's n-grams that a reference has, each counted no more often than in the reference that has most."""
     ours, theirs = ngrams(caption, n), [ngrams(each, n) for each in references]
@@ -143,7 +145,7 @@ def _corpora() -> list[tuple[Any, ...]]:
     return [*((captions, references, N) for N in (1, 2, 3)), (captions[2:], references[2:], 4)]
 
 
-@exercise("7.4", "BLEU of a corpus", difficulty=3, minutes=15, equation="Papineni et al., section 2.3")
+@exercise("7.4", "BLEU of a corpus", difficulty=3, minutes=12, equation="Papineni et al., section 2.3")
 def bleu(
     captions: Captions,
     references: list[Captions],
@@ -181,6 +183,89 @@ bleu.mistakes = {
 }
 
 
+@exercise("7.5", "The paired bootstrap", difficulty=2, minutes=7, equation="Koehn (2004)")
+def bootstrap(one: Answer, other: Answer, picks: np.ndarray, *, most: float = 97.5) -> tuple[float, float, float]:
+    """The lead on all, and the middle 95 % of the leads on resamples."""
+    lead, *leads = (one(rows) - other(rows) for rows in (np.arange(picks.shape[1]), *picks))
+    return lead, *np.percentile(leads, (100 - most, most))
+
+
+def _scored(seed: int) -> Answer:
+    return lambda rows: numbers(7, seed=seed)[torch.as_tensor(rows)].square().mean().item()
+
+
+bootstrap.says = "two pairs of models, on 200 and on 40 resamples"
+bootstrap.cases = lambda: [
+    (_scored(k), _scored(k + 1), np.random.default_rng(k).integers(7, size=(R, 7)).tolist())
+    for k, R in ((0, 200), (2, 40))
+]
+bootstrap.observe = lambda answer, one, other, picks: answer(one, other, np.array(picks))
+bootstrap.parts = ("the lead", "the lower bound", "the upper bound")
+bootstrap.given = lambda one, other, picks: f"{len(picks)} resamples of {len(picks[0])} photographs"
+bootstrap.mistakes = {
+    "not paired: both models are scored on the same resamples": lambda one, other, picks: bootstrap(
+        one, lambda rows: other(np.arange(len(rows))), picks
+    ),
+    "the middle 95 %: leave out 2.5 % on either side": partial(bootstrap, most=95),
+    "the lead on all photographs is asked, not the resamples' mean": lambda one, other, picks: (
+        fmean(one(rows) - other(rows) for rows in picks),
+        *bootstrap(one, other, picks)[1:],
+    ),
+}
+
+
+@exercise("7.6", "CIDEr by hand", difficulty=3, minutes=14, equation="Vedantam et al., section 4")
+def plain_cider(
+    caption: list[str], references: Captions, pictures: Counter, total: int, *, slip: str = "", most: int = 4
+) -> float:
+    """Ten times the mean cosine of tf-idf vectors."""
+
+    def vector(words: list[str], n: int) -> dict[Any, float]:
+        found = ngrams(words, n).items()
+        return {gram: count * (slip == "idf" or math.log(total / max(1, pictures[gram]))) for gram, count in found}
+
+    cosines = []
+    for n, reference in itertools.product(range(1, most + 1), references):
+        ours, theirs = vector(caption, n), vector(reference, n)
+        lengths = 1 if slip == "dot" else math.hypot(*ours.values()) * math.hypot(*theirs.values())
+        cosines.append(sum(ours[gram] * theirs.get(gram, 0.0) for gram in ours) / (lengths or 1))
+    return 10 * fmean(cosines)
+
+
+plain_cider.says = "captions with repeated, rare, unknown and no n-grams"
+_PICTURES = Counter({("a",): 9, ("dog",): 3, ("red",): 1, ("a", "dog"): 2, ("sofa",): 2})
+plain_cider.cases = lambda: [
+    (words, _words("a dog on a red sofa", "one dog on a dog"), _PICTURES, 9)
+    for words in _words("a dog on a dog", "a red dog", "a", "a red sofa on the red sofa")
+]
+plain_cider.mistakes = {
+    "n-grams count alike: their counts times log(total / pictures)": partial(plain_cider, slip="idf"),
+    "a cosine: divide by the lengths of both vectors": partial(plain_cider, slip="dot"),
+    "runs of 1 to 4 words: these are words alone": partial(plain_cider, most=1),
+    "ten times the mean cosine": lambda *x: plain_cider(*x) / 10,
+    "the mean over the references, not the best": lambda c, r, *x: max(plain_cider(c, [each], *x) for each in r),
+}
+
+
+@exercise("7.7", "What captions invent", difficulty=1, minutes=5, equation="Rohrbach et al., section 2.1")
+def chair(said: list[set], there: list[set], *, each: bool = False) -> tuple[float, float]:
+    """CHAIR_i and CHAIR_s in percent."""
+    pairs = [(len(ours - theirs), len(ours)) for ours, theirs in zip(said, there, strict=True)]
+    whole = sum(n for n, _ in pairs) / sum(map(len, said))
+    share = fmean(n / of for n, of in pairs) if each else whole
+    return 100 * share, 100 * fmean(n > 0 for n, _ in pairs)
+
+
+chair.says = "captions that invent nothing, something and everything"
+chair.cases = lambda: [([*map(set, ("ab", "c", "abcx", "axyz"))], [*map(set, ("abcd", "ab", "abc", "a"))])]
+chair.parts = ("CHAIR_i", "CHAIR_s")
+chair.mistakes = {
+    "CHAIR_i counts over all captions before it divides": partial(chair, each=True),
+    "what is missed is not invented: said - there": lambda said, there: chair(there, said),
+    "in percent": lambda *x: [each / 100 for each in chair(*x)],
+}
+
+
 OPPOSITES = {"above": "below", "over": "under", "left": "right", "big": "small", "large": "little", "huge": "tiny"}
 OPPOSITES |= {"beneath": "over", "underneath": "over", "star": "circle", "disc": "square", "triangle": "star"}
 OPPOSITES |= {other: word for word, other in [*OPPOSITES.items()] if other not in OPPOSITES}
@@ -188,7 +273,7 @@ ENOUGH = 70
 
 
 def _of_the_lie(answer: Answer, references: list[str]) -> Any:
-    """What 7.5 asks of a caption; of what is no caption, that itself."""
+    """What 7.8 asks of a caption; of what is no caption, that itself."""
     caption = answer(references)
     if not isinstance(caption, str):
         return caption
@@ -205,7 +290,7 @@ def _references() -> list[tuple[Any, ...]]:
     return [([" ".join(tokenise(line)) for line in each.references],) for each in test]
 
 
-@exercise("7.5", "A lie that scores", difficulty=2, minutes=12, equation="Papineni et al., section 2.3")
+@exercise("7.8", "A lie that scores", difficulty=2, minutes=11, equation="Papineni et al., section 2.3")
 def lie(references: list[str]) -> str:
     """A false sentence with a high BLEU-4 against five true ones: only the last word that has an opposite is changed."""
     words = references[0].split()
@@ -220,7 +305,7 @@ lie.advise = lambda _, got: next(f"the lie for one of the scenes is not {it}" fo
 lie.mistakes = {"it is true: a program reads the same meaning in it as in a reference": lambda lines: lines[0]}
 
 
-@exercise("7.6", "The lie convicted", difficulty=1, minutes=6, equation="Anderson et al., section 3.2")
+@exercise("7.9", "The lie convicted", difficulty=1, minutes=5, equation="Anderson et al., section 3.2")
 def agreement(said: set, there: set) -> float:
     """F of two sets of facts: the harmonic mean of the share of `said` that is true and the share of `there` that is said."""
     return 2 * len(said & there) / (len(said) + len(there))

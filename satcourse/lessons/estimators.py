@@ -1,18 +1,18 @@
-"""The bound on a case small enough to sum over every path (section 4.1), and a Gumbel-softmax, which no recipe trains with.
+"""The bound on a case small enough to sum over every path (section 4.1).
 
 A tiny decoder is run along all L^C paths s, which gives log p(y|a), the bound L_s and its gradient exactly.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from satlib.model.attention import AdditiveEnergy, AttentionOutput, HardAttention
-from satlib.model.decoder import Decoder, Output
+from satlib.model.attention import HardAttention
+from satlib.model.decoder import Decoder
 from satlib.model.objective import log_probability, word_losses
 from satlib.recipe import DecoderConfig
 
@@ -70,29 +70,17 @@ def tiny(seed: int = 0) -> tuple[Decoder, Tensor, Tensor]:
     return decoder.train(), a, torch.randint(0, VOCABULARY, (1, WORDS), generator=generator)
 
 
-def run_every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Output:
-    """Run the decoder along each of the P = L^C paths: a (1, L, D), caption (1, C) -> its output for P rows."""
-    paths = torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))  # (P, C)
-    attention = decoder.attention
+def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
+    """Run the decoder along each of the P = L^C paths: a (1, L, D), caption (1, C)."""
+    places = torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))  # (P, C)
+    attention, columns, captions = decoder.attention, iter(places.T), caption.expand(len(places), -1)
     assert isinstance(attention, HardAttention)
-    columns = iter(paths.T)
     attention.draw = lambda alpha: next(columns)  # type: ignore[method-assign]
     try:
-        return decoder(a.expand(len(paths), -1, -1), caption.expand(len(paths), -1))
+        output = decoder(a.expand(len(places), -1, -1), captions)
     finally:
         del attention.draw
-
-
-def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
-    """The paths of a caption with their log-probabilities: a (1, L, D), caption (1, C)."""
-    return paths_of(run_every_path(decoder, a, caption), caption)
-
-
-def paths_of(output: Output, caption: Tensor) -> Paths:
-    """The log-probabilities of what `run_every_path` gave for a caption (1, C)."""
-    assert output.places is not None  # every path is sampled
-    log_p_word = -word_losses(output.logits, caption.expand(len(output.logits), -1))
-    return Paths(output.places, log_probability(output.alphas, output.places), log_p_word)
+    return Paths(places, log_probability(output.alphas, places), -word_losses(output.logits, captions))
 
 
 def path_gradients(paths: Paths, weights: Sequence[Tensor]) -> PathGradients:
@@ -109,29 +97,3 @@ def jacobian(values: Tensor, weights: Sequence[Tensor]) -> Tensor:
     )
     pairs = zip(gradients, weights, strict=True)
     return torch.cat([values.new_zeros(R, w.numel()) if g is None else g.flatten(1) for g, w in pairs], 1)
-
-
-Weigh = Callable[[Tensor, Tensor, float], Tensor]
-
-
-def gumbel_softmax(energies: Tensor, noise: Tensor, temperature: float) -> Tensor:
-    """One place forward, a softmax of some temperature backward (Jang et al., 2017): energies, Gumbel noise (B, L) -> (B, L)."""
-    noisy = energies + noise  # whose argmax is a sample of Multinoulli(alpha)
-    relaxed = torch.softmax(noisy / temperature, dim=1)
-    one_hot = nn.functional.one_hot(noisy.argmax(1), relaxed.shape[1]).to(relaxed.dtype)
-    return one_hot + relaxed - relaxed.detach()
-
-
-class GumbelAttention(HardAttention):
-    """Hard attention with a gradient through the draw, by `gumbel_softmax` or a learner's function."""
-
-    def __init__(self, energy: AdditiveEnergy, weigh: Weigh = gumbel_softmax) -> None:
-        super().__init__(energy)
-        self.weigh = weigh
-
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
-        """As `HardAttention.forward` in training mode; `expected` has no effect."""
-        energies = self.energy(keys, h)
-        weights = self.weigh(energies, -torch.empty_like(energies).exponential_().log(), 1.0)
-        z = torch.bmm(weights.unsqueeze(1), a).squeeze(1)
-        return AttentionOutput(z, torch.softmax(energies, dim=1), weights.argmax(1))

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Pixels
 from satlib.data.text import END
-from satlib.model.attention import HardAttention, entropy
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder
 from satlib.model.objective import negative_log_likelihood
@@ -23,17 +22,6 @@ class Captions(NamedTuple):
 
     vectors: Tensor
     by_length: list[tuple[Tensor, Tensor]]
-
-
-class HeldOut(NamedTuple):
-    """Means over captions, in nats, and over the maps of their words.
-
-    sampled: log p(y|s,a) of sampled paths, an estimate of L_s. expected: log p(y|a) with the expected context. spread: entropy of a map.
-    """
-
-    sampled: float
-    expected: float
-    spread: float
 
 
 @torch.no_grad()
@@ -77,23 +65,3 @@ def train(
         optimiser.step()
         decay.step()
     return decoder.eval()
-
-
-@torch.no_grad()
-def held_out(decoder: Decoder, data: Captions, K: int = 16) -> HeldOut:
-    """Measure a decoder, whatever attention it was trained with, with K paths sampled from its maps and with expected contexts."""
-    torch.manual_seed(0)
-    hard = Decoder(replace(decoder.config, attention="hard"), data.vectors.shape[2], decoder.embedding.num_embeddings)
-    hard.load_state_dict(decoder.state_dict())
-    attention = hard.eval().attention
-    assert isinstance(attention, HardAttention)
-    sampled, expected, spread = [], [], []
-    for rows, words in data.by_length:
-        a = data.vectors[rows]
-        attention.look = "sample"
-        sampled.append(torch.stack([-negative_log_likelihood(hard(a, words).logits, words) for _ in range(K)], 1))
-        attention.look = "expected"
-        output = hard(a, words)
-        expected.append(-negative_log_likelihood(output.logits, words))
-        spread.append(entropy(output.alphas).flatten())
-    return HeldOut(*(torch.cat(values).mean().item() for values in (sampled, expected, spread)))
