@@ -27,7 +27,7 @@ def energies(
     return act(a @ W_a.T + (h @ W_h.T + b).unsqueeze(axis)) @ v
 
 
-energies.says = "the values of equation 4, and the gradients at all that goes in"
+energies.says = "the values and gradients of equation 4"
 energies.observe = with_gradients("a", "h", "W_a", "W_h", "b", "v")
 # As many images as places, or one: a wrong axis raises no error. So in 4.2 and 4.3.
 energies.cases = lambda: [
@@ -242,7 +242,7 @@ def _hull_cases() -> list[tuple[Tensor, int]]:
     return [(flat, 5), (flat, 2), (flat[:6], 1), (flat, 6), slow, (blend, 7), (blend, 6), (twice, 2)]
 
 
-outside.says = "corners are outside; blends in 2 and in 20 dimensions and a vector met twice are not"
+outside.says = "corners are outside; blends and a vector met twice are not"
 outside.cases = _hull_cases
 outside.observe = lambda answer, a, k: "a plane" if answer(a, k) else "none"
 outside.given = lambda a, k: f"vector {k} of {tuple(a.shape)}"

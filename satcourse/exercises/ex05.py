@@ -35,7 +35,7 @@ def penalty(alphas: Tensor) -> Tensor:
     return losses.doubly_stochastic_penalty(alphas)
 
 
-penalty.says = "one number for each caption, and gradients"
+penalty.says = "one number a caption, and gradients"
 penalty.observe = with_gradients("alphas")
 penalty.cases = lambda: [(distribution(B, C, L),), (distribution(4, 4, 4, seed=2, sharp=3),)]
 penalty.mistakes = {
@@ -109,7 +109,7 @@ def _looks(answer: Answer, rows: int) -> object:
 
 
 every_place = exercise("5.6", "Every place in turn", 3, 10, "section 4.2")(course.every_place)
-every_place.says = "weights and logits of batches of two and of one"
+every_place.says = "weights and logits"
 every_place.cases = lambda: [(2,), (1,)]
 every_place.observe = _looks
 every_place.parts = ("alpha", "n")
