@@ -241,8 +241,8 @@ noise = torch.randn(14, 49, generator=torch.Generator().manual_seed(1))
 sharp = torch.softmax(4 * noise, 1)
 shared, even = go_downhill(4 * noise), go_downhill(0.3 * noise)
 square = go_downhill(4 * torch.randn(49, 49, generator=torch.Generator().manual_seed(1)))
-for name, maps in {"sharp": sharp, "sharp, after": shared, "even, after": even, "49 words, after": square}.items():
-    print(f"{name:15} penalty {penalty(maps[None])[0]:5.2f}, floor {least_penalty(len(maps), 49):5.2f}")
+for maps in (sharp, shared, even, square):  # the first before, the others after
+    print(f"penalty {penalty(maps[None])[0]:5.2f}, floor {least_penalty(len(maps), 49):5.2f}")
 
 # %% jupyter={"source_hidden": true}
 figure, axes = plt.subplots(2, 3, figsize=(9.4, 3.2), height_ratios=(1, 2), layout="constrained")
