@@ -128,14 +128,14 @@ def energies_by_loop(a, h, W_a, W_h, b, v):
     )
 
 
-@right("4.5")
+@right("4.4")
 def lstm_cell(Ey, h, c, z, W, U, Z, b):
     cell = nn.LSTMCell(Ey.shape[1] + z.shape[1], h.shape[1])
     merged = {"weight_ih": torch.cat([W, Z], 1), "weight_hh": U, "bias_ih": b, "bias_hh": torch.zeros_like(b)}
     return torch.func.functional_call(cell, merged, (torch.cat([Ey, z], 1), (h, c)))
 
 
-@right("4.6")
+@right("4.7")
 def step_by_log_softmax(model, optimiser, a, captions):
     optimiser.zero_grad(set_to_none=False)
     loss = -torch.log_softmax(model(a, captions)[0], 2).gather(2, captions.unsqueeze(2)).mean()
@@ -144,7 +144,7 @@ def step_by_log_softmax(model, optimiser, a, captions):
     return loss.detach()
 
 
-@right("4.7")
+@right("4.8")
 def outside_by_the_nearest_blend(a, k):  # Frank and Wolfe
     others = torch.cat([a[:k], a[k + 1 :]]).double() - a[k]
     z = others.mean(0)
@@ -160,16 +160,12 @@ RIGHT["3.7"] += [lambda: ("A café's T-shirt, 'blue'; one",)]
 RIGHT["3.5"] += [lambda losses, lengths: torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()]
 RIGHT["4.2"] += [lambda e: (e - e.logsumexp(1, keepdim=True)).exp()]
 RIGHT["4.3"] += [lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1))]
-RIGHT["4.4"] += [lambda z, h, w, b: torch.einsum("b,bd->bd", 1 / (1 + torch.exp(-(h * w).sum(1) - b)), z)]
 RIGHT["5.1"] += [lambda C, L: (L - C) ** 2 / L]
 RIGHT["5.2"] += [lambda alphas: alphas.shape[2] - 2 * alphas.sum((1, 2)) + alphas.double().sum(1).pow(2).sum(1)]
-RIGHT["5.3"] += [lambda weight, C, L: C * weight * (1 / L)]
-RIGHT["5.4"] += [lambda log_p, x, weight: -log_p.sum() / len(x) + weight * (1 - x.sum(1)).square().sum(1).mean()]
-RIGHT["5.5"] += [lambda alpha, n: torch.logsumexp(alpha.log().unsqueeze(2) + n.log_softmax(2), 1).exp()]
-RIGHT["5.6"] += [lambda alpha, n: torch.einsum("bl,blk->bk", alpha.double(), n.double().log_softmax(2)).softmax(1)]
+RIGHT["5.4"] += [lambda weight, C, L: C * weight * (1 / L)]
 
 
-RIGHT["5.7"] += [
+RIGHT["5.8"] += [
     lambda x: (
         all(p > w for p in x[1, :, -1] for w in x[0, :, -1])
         and (x[1, :, -1] - x[0, :, -1]).sum() > 0.9 * (x[1] - x[0])[:, x.shape[2] // 2].sum()

@@ -69,12 +69,12 @@ def test_progress(monkeypatch, capsys):
         verdict(id, answer)
     progress(5)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == ["1 of 7 done: 5.1", "not right yet: 5.2", "blank: 5.3"]
+    assert lines[:3] == ["1 of 8 done: 5.1", "not right yet: 5.2", "blank: 5.3"]
     minutes = sum(task.minutes for task in list(chapter(5).values())[1:])
     assert lines[3:] == [f"next: 5.2 The penalty (4 minutes); about {minutes} minutes are left in this notebook"]
     verdict("5.1", lambda C, L: 0)
     progress(5)
-    assert capsys.readouterr().out.startswith("0 of 7 done\nnot right yet: 5.1, 5.2\n")
+    assert capsys.readouterr().out.startswith("0 of 8 done\nnot right yet: 5.1, 5.2\n")
 
 
 def test_what_passed_its_check_is_what_later_cells_use(monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""Exercises of notebook 04: the decoder, equation by equation; tests/test_soft_attention.py holds it against satlib's."""
+"""Exercises of notebook 04: the decoder, equation by equation."""
 
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ def _inputs(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
     return tuple(numbers(*shape, seed=seed) for seed, shape in enumerate(shapes))
 
 
-@exercise("4.1", "A score for each place", difficulty=2, minutes=8, equation="equation 4")
+@exercise("4.1", "A score for each place", 2, 8, "equation 4")
 def energies(
     a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tensor, *, act: Answer = torch.tanh, axis: int = 1
 ) -> Tensor:
@@ -27,9 +27,9 @@ def energies(
     return act(a @ W_a.T + (h @ W_h.T + b).unsqueeze(axis)) @ v
 
 
-energies.says = "the values of equation 4, and the gradients at all that goes in"
+energies.says = "the values and gradients of equation 4"
 energies.observe = with_gradients("a", "h", "W_a", "W_h", "b", "v")
-# As many images as places, or one: a wrong axis raises no error. So in 4.2 to 4.4.
+# As many images as places, or one: a wrong axis raises no error. So in 4.2 and 4.3.
 energies.cases = lambda: [
     _inputs((rows, places, D), (rows, n), (k, D), (k, n), (k,), (k,)) for rows, places in ((L, L), (1, 2))
 ]
@@ -38,13 +38,12 @@ energies.mistakes = {
     "the tanh is missing: the state moves all energies alike, and the weights not at all": partial(
         energies, act=torch.clone
     ),
-    "these are weights: energies come before the softmax": lambda *x: torch.softmax(energies(*x), 1),
     "this is the sum over a place's k hidden units: v weighs them": lambda *x: energies(*x[:-1], 0 * x[-1] + 1),
     "the state was detached: no gradient tells it what to ask": lambda a, h, *x: energies(a, h.detach() + 0 * h, *x),
 }
 
 
-@exercise("4.2", "Energies become weights", difficulty=1, minutes=4, equation="equation 5")
+@exercise("4.2", "Energies become weights", 1, 4, "equation 5")
 def weights(e: Tensor) -> Tensor:
     """Equation 5."""
     return torch.softmax(e, 1)
@@ -57,7 +56,6 @@ weights.advise = sums_to_one(1, over="the places (is a keepdim=True missing?)")
 weights.mistakes = {
     "softmax over the batch axis: an image's weights must sum to 1": lambda e: torch.softmax(e, 0),
     "exp of a large energy overflows: take the largest off": lambda e: e.exp() / e.exp().sum(1, keepdim=True),
-    "image j's maximum is taken off place j: keepdim=True": lambda e: (x := (e - e.max(1)[0]).exp()) / x.sum(1, True),
     "one maximum for the whole batch leaves an image 0 / 0; take the largest of each row": (
         lambda e: (x := (e - e.max()).exp()) / x.sum(1, keepdim=True)
     ),
@@ -68,7 +66,7 @@ def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     return torch.einsum("bl,bld->bd", alpha, a), alpha
 
 
-@exercise("4.3", "Weights become one vector", difficulty=1, minutes=5, equation="equations 5, 6 and 13")
+@exercise("4.3", "Weights become one vector", 1, 5, "equations 5, 6 and 13")
 def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     """Equations 5, 6 and 13: context vectors and weights."""
     return _blend(weights(e), a)
@@ -88,37 +86,15 @@ attend.mistakes = {
         (weights(e) * a).sum(1),
         weights(e),
     ),
-    "z is the plain mean: multiply each vector by its weight, then sum": lambda e, a: (a.mean(1), weights(e)),
     "z and alpha are in the wrong order: give back (z, alpha)": lambda e, a: attend(e, a)[::-1],
-    "the energies are the weights here: put them through the softmax": lambda e, a: _blend(e, a),
 }
 
 
-@exercise("4.4", "How much of the context to use", difficulty=1, minutes=4, equation="section 4.2.1")
-def gated(z: Tensor, h: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    """The scalar gate of section 4.2.1 on a context vector."""
-    return torch.sigmoid(h @ w + b).unsqueeze(1) * z
-
-
-gated.says = "one beta for each image, between 0 and 1, on all of its dimensions, and gradients"
-gated.observe = with_gradients("z", "h", "w", "b")
-gated.cases = lambda: [
-    (numbers(rows, D), numbers(rows, n, seed=1), numbers(n, seed=2), torch.tensor(0.7)) for rows in (D, 1)
-]
-gated.mistakes = {
-    "the sigmoid is missing: beta must lie between 0 and 1": lambda z, h, w, b: (h @ w + b)[:, None] * z,
-    "beta of one image meets a dimension of all: give it an axis of size 1": lambda z, h, w, b: (
-        (h @ w + b).sigmoid() * z
-    ),
-    "this is beta alone: multiply the context by it": lambda z, h, w, b: torch.sigmoid(h @ w + b),
-}
-
-
-@exercise("4.5", "The state moves on", difficulty=3, minutes=12, equation="equations 1 to 3")
+@exercise("4.4", "The state moves on", 3, 12, "equations 1 to 3")
 def lstm_step(
     Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor, **slip: Any
 ) -> tuple[Tensor, Tensor]:
-    """Equations 1 to 3: the new h and c. A slip: another `order`; a `late` h, of the memory before."""
+    """Equations 1 to 3: the new h and c."""
     rows = dict(zip(slip.get("order", "ifgo"), (Ey @ W.T + h @ U.T + z @ Z.T + b).chunk(4, 1), strict=True))
     i, f, o = (torch.sigmoid(rows[gate]) for gate in "ifo")
     before, c = c, f * c + i * torch.tanh(rows["g"])
@@ -139,10 +115,64 @@ lstm_step.mistakes = {
 }
 
 
-def _three_steps(answer: Answer, seed: int) -> Any:
-    """The losses of three calls of a learner's step, with plain gradient descent, and how far the weights have moved."""
+def _model(seed: int) -> Any:
+    """satlib's, by the notebook's names."""
     torch.manual_seed(seed)
-    model = Decoder(DecoderConfig(embedding=m, hidden=6, attention_hidden=4, dropout=0.0), 6, 7)
+    x: Any = Decoder(DecoderConfig(embedding=m, hidden=6, attention_hidden=4, dropout=0.0), 6, 7)
+    e = x.attention.energy
+    x.W_a, x.W_h, x.v, x.f_beta, x.E = e.annotation, e.state, e.energy, x.gate, x.embedding
+    x.W, x.U, x.Z = x.gates_word, x.gates_state, x.gates_context
+    x.L_h, x.L_z, x.L_o = x.output_state, x.output_context, x.output
+    x.start = lambda a: (*x.initial_state(a), a.new_zeros(len(a), m))
+    return x
+
+
+@exercise("4.5", "One word", 2, 10, "equations 1 to 7")
+def one_word(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, gate: bool = True, late: bool = False) -> Any:
+    """Equations 1 to 7."""
+    z, alpha = attend(energies(a, h, x.W_a.weight, x.W_h.weight, x.W_a.bias, x.v.weight[0]), a)
+    z = x.f_beta(h).sigmoid() * z if gate else z
+    new, c = lstm_step(Ey, h, c, z, x.W.weight, x.U.weight, x.Z.weight, x.W.bias)
+    return x.L_o(Ey + x.L_h(h if late else new) + x.L_z(z)), alpha, new, c
+
+
+one_word.says = "logits, map, h and c"
+one_word.cases = lambda: [(2,), (1,)]
+one_word.parts = ("logits", "alpha", "h", "c")
+one_word.observe = lambda f, B: f(_model(B), *_inputs((B, L, 6), (B, 6), (B, 6), (B, m)))
+one_word.given = "a batch of {}".format
+one_word.mistakes = {
+    "the gate is missing: multiply the context by beta": partial(one_word, gate=False),
+    "equation 7 has the new h": partial(one_word, late=True),
+}
+
+
+@exercise("4.6", "A whole caption", 2, 8, "section 3.1.2")
+def unroll(x: Any, a: Tensor, captions: Tensor, read: str = "truth") -> tuple[Tensor, Tensor]:
+    """Teacher forcing."""
+    h, c, Ey = x.start(a)
+    steps = []
+    for y in captions.T:
+        logits, alpha, h, c = one_word(x, a, h, c, x.E(y) if read == "early" else Ey)
+        steps.append((logits, alpha))
+        Ey = x.E(logits.argmax(1) if read == "own" else y)
+    logits, alphas = zip(*steps, strict=True)
+    return torch.stack(logits, 1), torch.stack(alphas, 1)
+
+
+unroll.says = "logits and maps of five words and of one"
+unroll.cases = lambda: [(3, 5), (1, 1)]
+unroll.parts = ("logits", "alphas")
+unroll.observe = lambda f, B, C: f(_model(B), numbers(B, L, 6), torch.arange(B * C).view(B, C) % 7)
+unroll.given = "{} captions of length {}".format
+unroll.mistakes = {
+    "word t is read before it is scored: embed it after the step": partial(unroll, read="early"),
+    "it reads its own words: teacher forcing reads the true ones": partial(unroll, read="own"),
+}
+
+
+def _three_steps(answer: Answer, seed: int) -> Any:
+    model = _model(seed)
     model.register_forward_hook(lambda module, inputs, output: (output.logits, output.alphas))
     before = nn.utils.parameters_to_vector(model.parameters()).detach()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -154,14 +184,11 @@ def _three_steps(answer: Answer, seed: int) -> Any:
     return {**{f"the loss of step {number}": loss for number, loss in enumerate(losses, 1)}, "the weights": moved}
 
 
-@exercise("4.6", "One training step", difficulty=2, minutes=8, equation="section 4.3")
+@exercise("4.7", "One training step", 2, 8, "section 4.3")
 def training_step(
     model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor, **slip: Any
 ) -> float:
-    """One step: the mean cross-entropy of a batch's words, its gradients, a step of the optimiser; the loss before it.
-
-    A slip: gradients emptied (`zero`) "between" the backward pass and the step, or "never"; another `loss`.
-    """
+    """One step: the mean cross-entropy of a batch's words, a step of the optimiser; the loss before it."""
     logits, _ = model(a, captions)
     loss = slip.get("loss", lambda x, y: cross_entropy(x.mT, y))(logits, captions)
     if "zero" not in slip:
@@ -184,9 +211,6 @@ training_step.mistakes = {
     "cross_entropy does its own softmax: give it the logits": partial(
         training_step, loss=lambda x, y: cross_entropy(x.softmax(2).mT, y)
     ),
-    "the sum over the words: take their mean": partial(
-        training_step, loss=lambda x, y: cross_entropy(x.mT, y, reduction="sum")
-    ),
     "axis 1 is not the vocabulary: flatten captions and words into one axis": partial(
         training_step, loss=cross_entropy
     ),
@@ -196,7 +220,7 @@ training_step.mistakes = {
 }
 
 
-@exercise("4.7", "On trial: the hull", difficulty=3, minutes=8, equation="equation 13")
+@exercise("4.8", "On trial: the hull", 3, 8, "equation 13")
 def outside(a: Tensor, k: int, *, steps: int = 300) -> bool:
     """Whether a plane separates vector k of a (L, D) from all others: Rosenblatt's perceptron looks for its normal."""
     apart = nn.functional.normalize(a[k] - torch.cat([a[:k], a[k + 1 :]]))
@@ -214,13 +238,15 @@ def _hull_cases() -> list[tuple[Tensor, int]]:
     blend, twice = numbers(30, 20, seed=3), numbers(6, 12, seed=5)
     blend[7] = distribution(1, 29, seed=4, sharp=2) @ blend[torch.arange(30) != 7]
     twice[2] = twice[4]
-    slow = numbers(20, 3, seed=5), 10
+    slow = numbers(30, 4, seed=286), 24
     return [(flat, 5), (flat, 2), (flat[:6], 1), (flat, 6), slow, (blend, 7), (blend, 6), (twice, 2)]
 
 
-outside.says = "corners are outside; blends in 2 and in 20 dimensions and a vector met twice are not"
+outside.says = "corners are outside; blends and a vector met twice are not"
 outside.cases = _hull_cases
-outside.observe = lambda answer, a, k: "outside" if answer(a, k) else "a blend of the others"
+outside.observe = lambda answer, a, k: "a plane" if answer(a, k) else "none"
+outside.given = lambda a, k: f"vector {k} of {tuple(a.shape)}"
 outside.mistakes = {
+    "never a plane: is a_k among the others? Leave it out": lambda a, k: False,
     "the first guesses fail, but another direction separates, after some hundred steps": partial(outside, steps=50),
 }

@@ -5,14 +5,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import distribution, exercise, numbers, sums_to_one, with_gradients
+from satcourse.exercises.task import Answer, distribution, exercise, numbers, with_gradients
 from satcourse.lessons import marginal as course
+from satlib.model import attention
 from satlib.model import objective as losses
+from satlib.model.decoder import Decoder
+from satlib.recipe import DecoderConfig
 
 B, C, L, K = 2, 3, 5, 4
 
 
-@exercise("5.1", "A goal out of reach", difficulty=2, minutes=5, equation="equation 14")
+@exercise("5.1", "A goal out of reach", 2, 5, "equation 14")
 def least_penalty(C: int, L: int) -> float:
     """The penalty of C words whose weights, C in all, lie evenly on L places."""
     return losses.doubly_stochastic_penalty(torch.full((1, 1, L), C / L, dtype=torch.float64)).item()
@@ -26,13 +29,13 @@ least_penalty.mistakes = {
 }
 
 
-@exercise("5.2", "The penalty", difficulty=1, minutes=4, equation="equation 14")
+@exercise("5.2", "The penalty", 1, 4, "equation 14")
 def penalty(alphas: Tensor) -> Tensor:
     """satlib's doubly stochastic penalty."""
     return losses.doubly_stochastic_penalty(alphas)
 
 
-penalty.says = "one number for each caption, and gradients"
+penalty.says = "one number a caption, and gradients"
 penalty.observe = with_gradients("alphas")
 penalty.cases = lambda: [(distribution(B, C, L),), (distribution(4, 4, 4, seed=2, sharp=3),)]
 penalty.mistakes = {
@@ -41,7 +44,30 @@ penalty.mistakes = {
 }
 
 
-@exercise("5.3", "Somebody else's lambda", difficulty=2, minutes=5, equation="equation 14")
+@exercise("5.3", "Only the penalty", 2, 10, "equation 14")
+def go_downhill(e: Tensor, steps: int = 250, sign: int = 1, empty: bool = True) -> Tensor:
+    """The maps after Adam has gone down the penalty over free energies e (C, L)."""
+    e = e.clone().requires_grad_()
+    optimiser = torch.optim.Adam([e], 0.05)
+    for _ in range(steps):
+        (sign * penalty(torch.softmax(e, 1)[None])).sum().backward()
+        optimiser.step()
+        if empty:
+            optimiser.zero_grad()
+    return torch.softmax(e, 1).detach()
+
+
+go_downhill.says = "the maps after 30 steps"
+go_downhill.cases = lambda: [(numbers(C, L, scale=scale), 30) for scale in (3.0, 0.3)]
+go_downhill.tolerance = 1e-2
+go_downhill.mistakes = {
+    "it goes up: minimise the penalty": partial(go_downhill, sign=-1),
+    "gradients of steps before are still there: empty them": partial(go_downhill, empty=False),
+    "nothing has moved: is there a step?": lambda e, steps: torch.softmax(e, 1),
+}
+
+
+@exercise("5.4", "Somebody else's lambda", 2, 5, "equation 14")
 def equivalent_lambda(weight: float, C: int, L: int) -> float:
     """The lambda of equation 14 for the weight of a program that takes means over the words and over the places."""
     return weight * C / L
@@ -55,85 +81,82 @@ equivalent_lambda.mistakes = {
 }
 
 
-@exercise("5.4", "What soft attention minimises", difficulty=1, minutes=4, equation="equation 14")
-def objective(log_p: Tensor, alphas: Tensor, weight: float) -> Tensor:
-    """L_d from the words' log-probabilities (B, C), by satlib's penalty."""
-    return (-log_p.sum(1) + weight * losses.doubly_stochastic_penalty(alphas)).mean()
+@exercise("5.5", "What the maps do", 2, 8)
+def describe(alphas: Tensor) -> Tensor:
+    """Places ignored in percent, satlib's entropy and movement."""
+    share = alphas.mean(1)
+    ignored = 100 * (share < 0.5 / share.shape[1]).float().mean(1)
+    return torch.stack([ignored, attention.entropy(alphas).mean(1), attention.movement(alphas).mean(1)], 1)
 
 
-objective.says = "three values of lambda, the mean over the batch, and gradients"
-objective.observe = with_gradients("log_p", "alphas")
-objective.cases = lambda: [(-numbers(B, C, seed=1).abs(), distribution(B, C, L), weight) for weight in (1.0, 0.3, 0.0)]
-objective.mistakes = {
-    "the sign of log p: it is -log p that is made small": lambda log_p, *x: objective(-log_p, *x),
-    "the mean over the words: log p(y|a) is their sum": lambda log_p, *x: objective(log_p / log_p.shape[1], *x),
-    "the penalty is divided by the places: equation 14 sums over them": (
-        lambda log_p, alphas, weight: objective(log_p, alphas, weight / alphas.shape[2])
-    ),
-    "the penalty is detached: it would be in every log, and train nothing": (
-        lambda log_p, alphas, weight: objective(log_p, alphas.detach() + 0 * alphas, weight)
-    ),
+describe.says = "places ignored, entropy and movement, also where a weight is 0"
+describe.cases = lambda: [(distribution(B, C, L, sharp=2),), (torch.eye(4)[[0, 0, 1, 3, 3]].unsqueeze(0),)]
+describe.mistakes = {
+    message: lambda alphas, by=by: describe(alphas) * torch.tensor(by)
+    for message, by in {
+        "entropy has a minus sign": (1, -1, 1),
+        "movement is half the sum: what leaves here comes there": (1, 1, 2),
+        "ignored is in percent": (0.01, 1, 1),
+    }.items()
 }
 
 
-def _places() -> list[tuple[Tensor, Tensor]]:
-    return [
-        (distribution(B, L), numbers(B, L, K, seed=1)),
-        (distribution(3, 3, seed=2, sharp=2.0), numbers(3, 3, 3, seed=3, scale=2.0)),
-    ]
+def _looks(answer: Answer, rows: int) -> object:
+    torch.manual_seed(rows)
+    decoder = Decoder(DecoderConfig(embedding=K, hidden=6, attention_hidden=3, dropout=0.0), 7, K).double()
+    a = numbers(rows, L, 7).double()
+    return answer(decoder, decoder.project(a), decoder.initial_state(a), numbers(rows, K).double())
 
 
-@exercise("5.5", "What would be exact", difficulty=2, minutes=6, equation="section 4.2")
-def marginal(alpha: Tensor, n: Tensor) -> Tensor:
-    """satlib's sum over places: alpha (B, L), pre-activations n (B, L, K) -> (B, K)."""
-    return course.EveryPlace(alpha, n, n).marginal
-
-
-marginal.says = "the sum over places, probabilities that sum to 1"
-marginal.cases = _places
-marginal.advise = sums_to_one(1, "the probabilities", "the words")
-marginal.mistakes = {
-    "the mean is taken before the softmax": lambda alpha, n: (alpha[:, :, None] * n).sum(1).softmax(1),
-    "the places count alike: weigh each distribution by its alpha": lambda alpha, n: torch.softmax(n, 2).mean(1),
+every_place = exercise("5.6", "Every place in turn", 3, 10, "section 4.2")(course.every_place)
+every_place.says = "weights and logits"
+every_place.cases = lambda: [(2,), (1,)]
+every_place.observe = _looks
+every_place.parts = ("alpha", "n")
+every_place.given = "a batch of {}".format
+every_place.mistakes = {
+    "the weight of a place alone is 1: alpha is that of all": lambda *x: (every_place(*x)[0] ** 0, every_place(*x)[1]),
 }
 
 
-def _by_products(alpha: Tensor, n: Tensor) -> Tensor:
-    """The NWGM as it is defined, in the inputs' precision."""
+def _by_products(alpha: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     product = (torch.softmax(n, 2) ** alpha.unsqueeze(2)).prod(1)
-    return product / product.sum(1, keepdim=True)
+    return product / product.sum(1, keepdim=True), product.sum(1).log()
 
 
-@exercise("5.6", "A geometric mean in one line", difficulty=3, minutes=8, equation="section 4.2")
-def nwgm(alpha: Tensor, n: Tensor) -> Tensor:
-    """satlib's NWGM, from pre-activations: alpha (B, L), n (B, L, K) -> (B, K)."""
-    return course.nwgm(torch.log_softmax(n, 2), alpha)
-
-
-nwgm.says = "the product of all places' distributions, also where a place all but rules a word out"
+nwgm = exercise("5.7", "A geometric mean", 3, 10, "section 4.2")(course.nwgm)
+nwgm.says = "the product of all places' distributions and ln Z, also where a place all but rules a word out"
 # The last: three places that each rule out all but one word, beyond what float32 can say.
-nwgm.cases = lambda: [*_places(), (torch.tensor([[0.4, 0.35, 0.25]]), 300 * torch.eye(3).unsqueeze(0))]
-nwgm.advise = sums_to_one(1, "the probabilities", "the words")
+nwgm.cases = lambda: [
+    (distribution(B, L), numbers(B, L, K, seed=1)),
+    (distribution(3, 3, seed=2, sharp=2.0), numbers(3, 3, 3, seed=3, scale=2.0)),
+    (torch.tensor([[0.4, 0.35, 0.25]]), 300 * torch.eye(3).unsqueeze(0)),
+]
+nwgm.parts = ("NWGM", "ln Z")
 nwgm.mistakes = {
     "probabilities of 1e-130 are 0 in float32, and 0/0 is no number: do without them": _by_products,
-    "this is the arithmetic mean of the distributions: products of powers are wanted": marginal,
-    "a floor under the probabilities moves the answer where one is smaller: do without them": (
-        lambda alpha, n: course.nwgm((torch.softmax(n, 2) + 1e-8).log(), alpha)
+    "ln Z needs probabilities: log_softmax of n first": lambda alpha, n: (
+        course.nwgm(alpha, n)[0],
+        (alpha.unsqueeze(2) * n).sum(1).logsumexp(1),
     ),
+    "a floor under the probabilities moves the answer where one is smaller: do without them": (
+        lambda alpha, n: course.nwgm(alpha, (torch.softmax(n, 2) + 1e-8).log())
+    ),
+    "this is Z: take its logarithm": lambda alpha, n: (course.nwgm(alpha, n)[0], course.nwgm(alpha, n)[1].exp()),
 }
 
 
-@exercise("5.7", "On trial: the price of coverage", difficulty=2, minutes=8, equation="equation 14")
-def lasting(nll: Tensor, *, seeds: bool = True, share: float = 0.9) -> bool:
+@exercise("5.8", "On trial: the price of coverage", 2, 8, "equation 14")
+def lasting(nll: Tensor, seeds: bool = True, share: float = 0.9, early: int = 0) -> bool:
     """Whether a cost lasts: nll (2, S, E) without and with the penalty, of S seeds after each of E epochs."""
     without, penalised = nll
     gap = (penalised - without).mean(0)
     apart = penalised[:, -1].min() > without[:, -1].max() if seeds else gap[-1] > 0
-    return bool(apart and gap[-1] >= share * gap[len(gap) // 2])
+    return bool(apart and gap[-1] >= share * gap[(len(gap) - early) // 2])
 
 
 def _runs(later: float, *gaps: float) -> tuple[Tensor]:
-    """Three runs without and three with it, by the gaps of their means; the seeds differ by 0.01, `later` at the end."""
+    """Three runs without and three with it, by the gaps of their means; seeds differ by 0.01, then `later`."""
     seeds = torch.tensor([[-1.0, -1, 2], [-2, 1, 1]]).unsqueeze(2) * torch.linspace(0.01, later, len(gaps))
     return (0.6 + seeds + torch.tensor([[0.0] * len(gaps), gaps]).unsqueeze(1),)
 
@@ -151,6 +174,8 @@ lasting.cases = lambda: [
         (0.01, 0.8, 0.5, 0.3, 0.2, 0.19, 0.17),  # most of one is over
         (0.01, 0.4, 0.3, 0.3, 0.2, 0.3, 0.25, 0.2),  # lasts
         (0.01, 0.0, 0.1, 0.2, 0.3),  # grows
+        (0.01, 0.3, 0.2, 0.2, 0.185),
+        (0.01, 0.1, 0.1, 0.1, 0.2, 0.2, 0.15),
         (0.04, 0.2, 0.2, 0.2, 0.19),  # lasts, though the seeds drift apart
         (0.06, 0.2, 0.2, 0.2, 0.2),  # chance
         (0.01, -0.2, -0.2, -0.2),
@@ -158,5 +183,6 @@ lasting.cases = lambda: [
 ]
 lasting.mistakes = {
     "a delay lives: a gap that still shrinks may close; compare it with half-time": partial(lasting, share=-9),
+    "half-time is the index E // 2": partial(lasting, early=2),
     "chance lives: in one of the cases seeds overlap, whatever the means say": partial(lasting, seeds=False),
 }

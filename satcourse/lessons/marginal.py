@@ -1,10 +1,4 @@
-"""Soft attention as an approximation of the marginal likelihood over locations (section 4.2).
-
-The exact p(y_t) = sum_i alpha_ti p(y_t | z_t = a_i) needs a pass of the decoder for each location; soft attention takes one, with
-z_t = sum_i alpha_ti a_i. Between them is the normalised weighted geometric mean (NWGM), the softmax of the expected pre-activation.
-"""
-
-from typing import NamedTuple
+"""Soft attention as an approximation of the marginal likelihood over locations (section 4.2)."""
 
 import torch
 from torch import Tensor
@@ -12,32 +6,8 @@ from torch import Tensor
 from satlib.model.decoder import Annotations, Decoder, State
 
 
-class EveryPlace(NamedTuple):
-    """The next word's distribution for every location i, given that z_t = beta_t a_i.
-
-    alpha: the weights (B, L). n: pre-activations n_ti, the logits (B, L, K). h: h_t (B, L, n).
-    """
-
-    alpha: Tensor
-    n: Tensor
-    h: Tensor
-
-    @property
-    def log_p(self) -> Tensor:
-        """Log p(y_t | z_t = beta_t a_i): (B, L, K)."""
-        return torch.log_softmax(self.n, 2)
-
-    @property
-    def marginal(self) -> Tensor:
-        """p(y_t) = sum_i alpha_ti p(y_t | z_t = beta_t a_i): (B, K)."""
-        return torch.einsum("bl,blk->bk", self.alpha, self.log_p.exp())
-
-
-def every_place(decoder: Decoder, annotations: Annotations, state: State, embedded: Tensor) -> EveryPlace:
-    """Compute the decoder's next step L times, each time with one location's annotation vector as the context.
-
-    annotations: of B images. state: h_{t-1}, c_{t-1}. embedded: E y_{t-1} (B, m).
-    """
+def every_place(decoder: Decoder, annotations: Annotations, state: State, embedded: Tensor) -> tuple[Tensor, Tensor]:
+    """The weights (B, L), and the next word's logits for a look at each location (B, L, K); embedded: E y_{t-1} (B, m)."""
     a, keys = annotations.a, annotations.keys
     B, L, _ = a.shape
     alpha = decoder.attention(a, keys, state.h).alpha
@@ -46,10 +16,10 @@ def every_place(decoder: Decoder, annotations: Annotations, state: State, embedd
     state = State(*(part.repeat_interleave(L, 0) for part in state))
     embedded = embedded.repeat_interleave(L, 0)
     step = decoder.step(single, state, decoder.gates_word(embedded))
-    n = decoder.logits(embedded, step.state.h, step.z)
-    return EveryPlace(alpha, n.unflatten(0, (B, L)), step.state.h.unflatten(0, (B, L)))
+    return alpha, decoder.logits(embedded, step.state.h, step.z).unflatten(0, (B, L))
 
 
-def nwgm(log_p: Tensor, weights: Tensor) -> Tensor:
-    """The normalised prod_i p_i^w_i: log p (B, L, K), weights (B, L) that sum to 1 -> probabilities (B, K)."""
-    return torch.softmax(torch.einsum("bl,blk->bk", weights, log_p), 1)
+def nwgm(alpha: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    """The normalised prod_i softmax(n_i)^alpha_i, and the log of its sum before: (B, L), (B, L, K) -> (B, K), (B,)."""
+    log_product = torch.einsum("bl,blk->bk", alpha, torch.log_softmax(n, 2))
+    return torch.softmax(log_product, 1), torch.logsumexp(log_product, 1)
