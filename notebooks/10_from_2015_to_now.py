@@ -745,14 +745,16 @@ plt.show()
 ratios = [one / other for one, other in zip(took["LSTM"], took["Transformer"], strict=True)]
 print(f"LSTM : Transformer, 12 words {ratios[0]:.1f}, 200 words {ratios[-1]:.1f}")
 
-energy = trained.decoder.attention.energy
-began = time.perf_counter()
-keys, asks = (
-    energy.annotation(a[:8])[:, None],
-    energy.state(torch.randn(8, 100, trained.recipe.decoder.hidden))[:, :, None],
-)
-energy.energy(torch.tanh(keys + asks)).sum().backward()
-perceptron = (time.perf_counter() - began) / took["LSTM"][2]
+energy, times = trained.decoder.attention.energy, []
+for _ in range(3):
+    began = time.perf_counter()
+    keys, asks = (
+        energy.annotation(a[:8])[:, None],
+        energy.state(torch.randn(8, 100, trained.recipe.decoder.hidden))[:, :, None],
+    )
+    energy.energy(torch.tanh(keys + asks)).sum().backward()
+    times.append(time.perf_counter() - began)
+perceptron = min(times) / took["LSTM"][2]
 print(f"the perceptron's energies for 100 words at once: {100 * perceptron:.0f} % of the LSTM's time")
 
 began = time.perf_counter()
@@ -765,9 +767,10 @@ again = (time.perf_counter() - began) / kept_seconds
 print(f"writing 60 words without your `one_more`: {again:.1f} times as long")
 
 # %% [markdown]
-# The LSTM takes up to three times as long for a caption, and four to eight times for a paragraph. A part of this is the perceptron of
-# 2015, a tanh at 196 places for each word: with all words at once, nobody waiting, it alone takes 20 to 50 percent of the LSTM's time. The rest
-# are 200 small steps: $h_{200}$ cannot begin before $h_{199}$ is there. In the Transformer no word waits for another. When it *writes*, it goes word by word like
+# The LSTM takes up to three times as long for a caption, and four to eight times for a paragraph. Most of this is not waiting: the
+# perceptron of 2015, a tanh at 196 places for each word, takes half to nine tenths of the LSTM's time even with all words at once. A dot
+# product is cheaper. But $h_{200}$ cannot begin before $h_{199}$ is there, and in the Transformer no word waits for another: one core
+# gains little by that, a GPU's thousands can (we have not measured it here). When it *writes*, it goes word by word like
 # everybody else, and your `one_more` makes 60 words two to five times as fast.
 #
 # ## So why did it win?
@@ -1025,7 +1028,6 @@ print(f"{sum(held)} of your {len(held)} ranges held the truth" if held else "no 
 
 # %% [markdown]
 # ## Last project: a vision-language model by midnight
-# <!-- index: beyond: a talker that is frozen, gates that open, and rewards | an encoder, a language model and what joins them | satlib.beyond.rewards | tests/test_exercises.py::TestVerdicts -->
 #
 # Flamingo's recipe at our size: somebody who can talk and has never seen a picture, frozen; a projector; gates that are shut at first.
 # It is to answer what our captions get wrong most, what lies where: "The small red star is" ... "to the left of the big blue circle".
@@ -1306,7 +1308,8 @@ print(
 print(f"in {100 * unanimous:.0f} % of the groups all eight agreed")
 
 # %% [markdown]
-# Forty steps of rewards change little, and as many seconds of answers do a lot. So it was on all three days, on 400 scenes: 20 seconds of
+# Forty steps of rewards do not help: 57 percent are right in everything, after 62. As many seconds of answers do: 69. So it was on all
+# three days, on 400 scenes: 20 seconds of
 # rewards took the answers that are right in everything from 58, 59 and 46 percent to 60, 55 and 45; 20 seconds of answers, to 73, 87
 # and 69. A verifier gives one bit for some eight words, and nothing where all eight answers agree. And in the time in which eight answers to
 # one question are written and judged, some thirty questions are learnt from their answers. Rewards are for where nobody has the
@@ -1341,14 +1344,14 @@ assert abs(opened[0][1] - 18) < 5 > abs(opened[0.5][1] - 193)
 assert 3 < price < 9
 assert ratios[-1] > max(3, 1.3 * ratios[0])
 assert 1.5 < again < 6
-assert 0.15 < perceptron < 0.55
+assert 0.4 < perceptron < 0.95
 assert abs(lost[best] - 13) < 3
 assert [sum(p.numel() for p in part) // 1000 for part in model.parts()[:2]] == [108, 41]
 assert all(abs(marks[name][1] - 25) < 8 and marks[name][0] < 3 for name in ("gates shut", "the next scene's picture"))
 assert marks["its own picture"][1] > 80
 whole = {name: result[0] for name, result in results.items()}
-assert abs(whole["40 steps of rewards"] - whole["at tea"]) < 7 < whole["500 of answers"] - whole["at tea"]
-assert spent[0] > 0.5 * spent[1]
+assert max(abs(whole["at tea"] - 62), abs(whole["40 steps of rewards"] - 57), abs(whole["500 of answers"] - 69)) < 3.5
+assert 0.5 < spent[0] / spent[1] < 2
 assert round(stored["scenes-none"]["exact match"]) == 41
 assert round(stored["scenes-soft"]["exact match"]) == 98
 assert 90 <= round(stored["scenes-transformer"]["peak"]) <= 97

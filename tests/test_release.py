@@ -28,6 +28,7 @@ def test_satlib_is_mit_and_has_the_models_for_scenes_alone(tmp_path):
     assert {Path(name).name for name in names if name.endswith(".safetensors")} == {
         "scenes-soft.safetensors",
         "scenes-hard.safetensors",
+        "midnight.safetensors",
     }
     assert not [name for name in names if name.endswith((".png", ".jpg", ".ipynb")) or "tests" in name]
     assert metadata["License-Expression"] == "MIT"
