@@ -171,7 +171,8 @@ survives.cases = lambda: [
     _outcomes(range(40), range(42), range(5), range(8)),  # as the first
     _outcomes(range(36), range(5), range(30, 70), range(20, 60), range(10, 50)),  # not than most
     _outcomes(range(40), range(30), range(36, 64)),  # by chance
-    _outcomes(range(40), range(30)),  # and ten more
+    _outcomes(range(37), range(30)),  # all that the placebo cures, and more
+    _outcomes(range(50), range(20), range(25, 45), range(50, 70)),  # a true cure; each placebo has its own
     _outcomes(range(36), range(70)),  # worse
 ]
 survives.advise = lambda expected, got: (
