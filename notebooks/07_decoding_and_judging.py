@@ -202,7 +202,7 @@ tree_figure(story, {*asked, tuple(found)}, best=tuple(found))
 # %% [markdown]
 # With a width of two, "the" survives the first step, and the beam finds the likeliest caption. But captions with a property ("brown",
 # "big") have 0.51 of the probability together, and yet "the dog runs" wins: there are many ways to be specific, and they share.
-# **Search for the likeliest sentence, and you search for blandness.** (We made this table up; for GPT-2, see Holtzman et al.)
+# **Search for the likeliest sentence, and you may find the blandest.** (We made this table up; for GPT-2, see Holtzman et al.)
 
 # %% [markdown]
 # ## The same on a captioner that sees
@@ -1048,7 +1048,7 @@ for kind, lines in accused.items():
 # %% [markdown]
 # ## What to remember
 #
-# - A likelier caption need not be a better one: it tends to be shorter and blander.
+# - A likelier caption need not be a better one: it tends to be shorter.
 # - A score means nothing without its protocol, nor a difference without its interval.
 # - BLEU, METEOR and CIDEr measure agreement, CHAIR objects, facts what is said of them. Report one of each kind.
 # - A model may judge, but not in its own cause.

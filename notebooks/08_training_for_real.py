@@ -255,7 +255,7 @@ for name, value in off.items():
 # %% [markdown]
 # With your shares the gradient is that of one pass, up to rounding. Weighted by captions, or a third each, it is about 3 percent off.
 # (These captions are sorted by length, as in many trainers. In random order weighting by captions is at most 1 percent off, a third each
-# 3 to 10; three seeds.) Not multiplied, the gradient is three times as long, and Adam, which
+# 3 to 10; three seeds of the decoder.) Not multiplied, the gradient is three times as long, and Adam, which
 # divides by the size of gradients, would hardly complain: so such bugs last. (If a part has no words, leave it out: its mean is 0/0, and
 # 0 times NaN is NaN.)
 #
@@ -299,7 +299,8 @@ for name, share in lost.items():
     print(f"{name:24} rounds {100 * share:5.2f} % of the gradients to zero")
 
 # %% [markdown]
-# float16 rounds 8 to 21 percent of them to zero (three seeds). Multiply the loss by a power of two, and fewer are lost; divide the
+# float16 rounds 8 to 21 percent of them to zero (three seeds; more, the better the batch is learnt). They are the smallest: zeros show
+# float16's range, not the damage. Multiply the loss by a power of two, and fewer are lost; divide the
 # gradients by it before the step. `torch.amp.GradScaler` does that, and lowers the factor when a gradient overflows. bf16 loses none and
 # needs no scaling. But it has only 8 significant bits. **Count to a thousand in steps of one, in bf16. Where do you end?**
 
@@ -807,7 +808,7 @@ for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-
         print(f"soft over none, {network:18} {score:6} {gain:+.1f} ({low:+.1f} to {high:+.1f})")
 
 # %% [markdown]
-# With VGG-19, 1.2 points of BLEU-4 (0.2 to 2.2); with EfficientNet-Lite0 no difference is certain. The interval covers the choice of test
+# With VGG-19, 1.2 points of BLEU-4 (0.2 to 2.2), but by CIDEr nothing certain; with EfficientNet-Lite0 no difference is certain. The interval covers the choice of test
 # images, not the seed of the training: in an earlier pair of VGG-19 runs, [no difference was certain](../docs/results.md). On scenes 98
 # percent of the captions are right with attention and 41 without. So why did attention win everywhere?
 

@@ -61,7 +61,13 @@ def beam_search(
 beam_search.says = "five widths on four models, and too few words for any caption"
 beam_search.cases = lambda: [
     *((_drawn(1), width, 7) for width in (2, 1, 9)),
-    *((_drawn(716), 3, 7), (_drawn(22), 4, 7), (_drawn(12), 4, 7), (_drawn(12), 3, 2)),  # the last with too few words
+    *(
+        (_drawn(716), 3, 7),
+        (_drawn(22), 4, 7),
+        (_drawn(12), 4, 7),
+        (_drawn(12), 3, 2),
+        (_drawn(131), 2, 3),
+    ),  # 2 are too few
 ]
 beam_search.parts = ("the words", "the log-probability")
 beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
@@ -136,13 +142,14 @@ clipped_precision.mistakes = {
 
 
 def _corpora() -> list[tuple[Any, ...]]:
-    captions = _words("a dog runs on", "two cats sit on a red red sofa", "a man on a bike rides")
+    captions = _words("a dog runs on", "two cats sit on a red red sofa", "a man on a bike rides", "dog")
     references = [
         _words("a dog runs over the grass", "the brown dog runs on grass"),
         _words("two cats on a red sofa", "cats sit on a big red sofa"),
         _words("a man rides a bike down there", "a man on a bike rides down the road"),
+        _words("a dog", "the dog"),
     ]
-    return [*((captions, references, N) for N in (1, 2, 3)), (captions[2:], references[2:], 4)]
+    return [*((captions, references, N) for N in (1, 2, 3)), (captions[2:3], references[2:3], 4)]
 
 
 @exercise("7.4", "BLEU of a corpus", difficulty=3, minutes=12, equation="Papineni et al., section 2.3")

@@ -247,6 +247,7 @@ faster.cases = lambda: [
     ([0.97] * 6 + [1.05, 1.06, 1.07], [1.0] * 8 + [0.9]),
     ([0.8, 0.95, 0.7, 0.9], [1.0] * 4),
     (_LOAD, _BETTER),
+    (_LOAD, _LOAD),  # ties
 ]
 faster.given = lambda ours, theirs: f"{sum(map(operator.lt, ours, theirs))} of {len(ours)} rounds won"
 faster.mistakes = {
