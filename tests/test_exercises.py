@@ -8,6 +8,7 @@ import re
 import matplotlib
 import numpy as np
 import pytest
+import torch
 from right_answers import RIGHT
 from tools_path import editions, exercises, notebooks
 
@@ -122,7 +123,7 @@ def test_in_a_workbook_as_generated_exactly_the_checks_fail_and_say_blank(source
         place = cell.metadata.get("satlib", {})
         if cell.cell_type == "code" and (place or cell.source.startswith(("import ", "from "))):
             try:
-                with contextlib.redirect_stdout(io.StringIO()), matplotlib.rc_context():
+                with contextlib.redirect_stdout(io.StringIO()), matplotlib.rc_context(), torch.enable_grad():
                     exec(compile(cell.source, f"<{source.stem}>", "exec"), names)
             except Wrong as wrong:
                 failed.append((place["role"], str(wrong)))
