@@ -191,7 +191,8 @@ def draw_counts():
     """How often words are said, and what leaving out the rare ones costs."""
     _, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.1), layout="constrained")
     left.loglog(np.arange(1, len(seen) + 1), seen, label=f"Flickr8k: {len(seen):,} words")
-    drawn = sorted(counts.count(data.split("train")).words.values(), reverse=True)
+    spoken = [word for each in data.split("train") for line in each.references for word in tokenise(line)]
+    drawn = sorted(Counter(spoken).values(), reverse=True)
     left.loglog(np.arange(1, len(drawn) + 1), drawn, "C5--", label=f"drawn scenes: {len(drawn)} words")
     left.set(xlabel="rank of the word (1: the most frequent)", ylabel="times it is said", title="training captions")
     left.legend()
