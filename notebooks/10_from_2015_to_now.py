@@ -1312,7 +1312,7 @@ print(f"in {100 * unanimous:.0f} % of the groups all eight agreed")
 # Forty steps of rewards do not help: 57 percent are right in everything, after 62. As many seconds of answers do: 69. So it was on all
 # three days, on 400 scenes: 20 seconds of
 # rewards took the answers that are right in everything from 58, 59 and 46 percent to 60, 55 and 45; 20 seconds of answers, to 73, 87
-# and 69. A verifier gives one bit for some eight words, and nothing where all eight answers agree. And in the time in which eight answers to
+# and 69. (On the day lived again, which had 71 at tea, neither helped: 67 and 69.) A verifier gives one bit for some eight words, and nothing where all eight answers agree. And in the time in which eight answers to
 # one question are written and judged, some thirty questions are learnt from their answers. Rewards are for where nobody has the
 # answers, or where many are right: notebook 06 has both.
 
