@@ -767,9 +767,9 @@ again = (time.perf_counter() - began) / kept_seconds
 print(f"writing 60 words without your `one_more`: {again:.1f} times as long")
 
 # %% [markdown]
-# The LSTM takes up to three times as long for a caption, and four to eight times for a paragraph. Most of this is not waiting: the
-# perceptron of 2015, a tanh at 196 places for each word, takes half to nine tenths of the LSTM's time even with all words at once. A dot
-# product is cheaper. But $h_{200}$ cannot begin before $h_{199}$ is there, and in the Transformer no word waits for another: one core
+# The LSTM takes up to three times as long for a caption, and four to eight times for a paragraph. Much of this is not waiting: the
+# perceptron of 2015, a tanh at 196 places for each word, took 40 to 80 percent of the LSTM's time when we measured it with all words at
+# once. A dot product is cheaper. But $h_{200}$ cannot begin before $h_{199}$ is there, and in the Transformer no word waits for another: one core
 # gains little by that, a GPU's thousands can (we have not measured it here). When it *writes*, it goes word by word like
 # everybody else, and your `one_more` makes 60 words two to five times as fast.
 #
@@ -1207,17 +1207,14 @@ torch.manual_seed(0)
 model = Midnight()
 tea = copy.deepcopy(model)
 if ALL_DAY:
-    more = scenes.load(1000, 0, 0).examples
-    thousand = Quiz(more, Vectors(trained, Pixels(scenes.load(1000, 0, 0)), [each.image_id for each in more]).a)
+    more = scenes.load(1000, 0, 0)
+    thousand = Quiz(more.examples, Vectors(trained, Pixels(more), [each.image_id for each in more.examples]).a)
     morning(model)
     afternoon(model, thousand, watch=lambda number: number == 2000 and tea.load_state_dict(model.state_dict()))
 else:
     file = load_file(Path(lessons.__file__).with_name("midnight.safetensors"))
-    for each, moment in (
-        (model, "night."),
-        (tea, "night."),
-        (tea, "tea."),
-    ):  # what talks is the same at tea and at night
+    # What talks is the same at tea and at night.
+    for each, moment in ((model, "night."), (tea, "night."), (tea, "tea.")):
         each.load_state_dict(
             {key.removeprefix(moment): file[key] for key in file if key.startswith(moment)}, strict=False
         )
@@ -1244,8 +1241,8 @@ for axis, number in zip(axes, range(0, 200, 50)):
 show_photographs(figure)
 
 # %% [markdown]
-# With its gates shut it names the right side in a quarter of its answers, as a die would, and so it does with the picture of another
-# scene. What it says comes from the picture, by 42,000 weights; the 108,000 that talk have never changed. Not every day ends as well:
+# With its gates shut it names the right side in a quarter of its answers, as a guess among four would, and so it does with the picture of
+# another scene. What it says comes from the picture, by 42,000 weights; the 108,000 that talk have never changed. Not every day ends as well:
 # after three (seeds 0, 1, 2), on 400 scenes, 89, 98 and 80 percent of the sides were right, and 84, 93 and 75 percent of the answers in
 # everything. The first day lived again, with vectors that were not rounded to half precision, came to 74 and 70 on these 100.
 #
@@ -1309,10 +1306,11 @@ print(
 print(f"in {100 * unanimous:.0f} % of the groups all eight agreed")
 
 # %% [markdown]
-# Forty steps of rewards do not help: 57 percent are right in everything, after 62. As many seconds of answers do: 69. So it was on all
-# three days, on 400 scenes: 20 seconds of
-# rewards took the answers that are right in everything from 58, 59 and 46 percent to 60, 55 and 45; 20 seconds of answers, to 73, 87
-# and 69. (On the day lived again, which had 71 at tea, neither helped: 67 and 69.) A verifier gives one bit for some eight words, and nothing where all eight answers agree. And in the time in which eight answers to
+# Forty steps of rewards do not help: 57 percent are right in everything, after 62. As many seconds of answers do: 69. On the three days,
+# on 400 scenes, 20 seconds of rewards took 58, 59 and 46 percent to 60, 55 and 45, and 20 seconds of answers to 73, 87 and 69. (On the
+# day lived again, which had 71 at tea, neither helped: 67 and 69.)
+#
+# A verifier gives one bit for some eight words, and nothing where all eight answers agree. And in the time in which eight answers to
 # one question are written and judged, some thirty questions are learnt from their answers. Rewards are for where nobody has the
 # answers, or where many are right: notebook 06 has both.
 

@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from satcourse.exercises.engine import task
-from satcourse.exercises.task import KINDS, Task
+from satcourse.exercises.task import Task
 
 READ, WORK, SOLVED = "notebooks", "exercises", "solutions"  # an edition is named by its folder
 FOLDS = {"hint", "pseudocode"}
@@ -95,10 +95,10 @@ def _to_write(cells: list[NotebookNode], edition: str) -> Iterator[NotebookNode]
 
 
 def card(task: Task) -> str:
-    """What to expect of a task: difficulty out of three, minutes, kind, and where it is in the paper."""
+    """What to expect of a task: difficulty out of three, minutes, and where it is in the paper."""
     stars = "●" * task.difficulty + "○" * (3 - task.difficulty)
     minutes = f"{task.minutes} minutes" if task.minutes > 1 else "1 minute"
-    return " · ".join(filter(None, [stars, minutes, KINDS[task.kind], task.equation]))
+    return " · ".join(filter(None, [stars, minutes, task.equation]))
 
 
 def stub(code: str, id: str) -> str:

@@ -12,7 +12,6 @@ from satcourse.exercises.calls import Failed
 
 Answer = Callable[..., Any]
 Advice = Callable[[Any, Any], str | None]  # from the expected and the learner's result, what to say; None: nothing
-KINDS = {"write": "", "bug": "find the bug", "predict": "predict, then run"}
 
 
 @dataclass(eq=False)
@@ -29,7 +28,6 @@ class Task:
     minutes: int
     equation: str  # its source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1"; "" if it has none
     reference: Answer  # a right function; satlib's own if it has one
-    kind: str = "write"  # one of `KINDS`
     cases: Callable[[], Sequence[tuple[Any, ...]]] = tuple  # creates the inputs, a tuple for each call
     says: str = ""  # what a right answer was checked against, for the message of success
     mistakes: Mapping[str, Answer] = field(default_factory=dict)  # messages, and functions that make the mistakes
@@ -39,7 +37,6 @@ class Task:
     seconds: float = 10.0  # the time limit of one call; at the first call of some functions torch loads further modules
     given: Callable[..., str] | None = None  # describes a case's inputs; by default short inputs are shown as they are
     parts: Sequence[str] = ()  # the names of a result's elements, for the messages: ("h", "c")
-    start: Answer | None = None  # of a "bug", what the learner is given; an answer with its results is blank
     advise: Advice | None = None  # what to say of a wrong result that no mistake explains
 
     def __call__(self, *inputs: Any, **mistake: Any) -> Any:
@@ -49,14 +46,12 @@ class Task:
     @property
     def todo(self) -> str:
         """What is left to do while it is blank."""
-        return "the bug is still there" if self.kind == "bug" else f"write {self.name}()"
+        return f"write {self.name}()"
 
 
-def exercise(
-    id: str, title: str, difficulty: int, minutes: int, equation: str = "", kind: str = "write"
-) -> Callable[[Answer], Task]:
+def exercise(id: str, title: str, difficulty: int, minutes: int, equation: str = "") -> Callable[[Answer], Task]:
     """Make a task of its reference: a decorator. The arguments are those attributes of `Task`."""
-    return lambda function: Task(id, function.__name__, title, difficulty, minutes, equation, function, kind)
+    return lambda function: Task(id, function.__name__, title, difficulty, minutes, equation, function)
 
 
 def generator(seed: int) -> torch.Generator:
