@@ -14,7 +14,6 @@ from torch.nn import functional
 from satcourse.exercises import reference
 from satcourse.exercises.ex07 import END, OPPOSITES, ngrams
 from satlib.data import scenes
-from satlib.data.text import tokenise
 from satlib.evaluation import metrics
 from satlib.model.decoder import Output
 from satlib.model.objective import HardConfig, VariationalBound
@@ -82,12 +81,6 @@ def likeness_by_standardising(picture, channel, place, channels, places):
     return np.mean(
         [(unit[channels.index(channel)] * x).sum() for c, x in zip(channels, unit, strict=True) if c != channel]
     )
-
-
-@right("3.2")
-def sorted_once(captions, size):
-    counts = Counter(word for caption in captions for word in tokenise(caption))
-    return sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]
 
 
 @right("3.3")

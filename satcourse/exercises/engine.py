@@ -7,12 +7,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from satcourse.exercises import calls, compare
+from satcourse.exercises import calls, compare, diagnosis
 from satcourse.exercises.task import Task
 from satlib.errors import SatlibError
 
@@ -130,7 +131,7 @@ def _judge(task: Task, answer: Any) -> None:
         raise Wrong(task.id, str(failed)) from None
     failing = next((trial for trial in trials if trial.problem), None)
     if failing is not None:
-        raise Wrong(task.id, _explain(task, trials, failing))
+        raise Wrong(task.id, _explain(task, answer, trials, failing))
 
 
 def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...]) -> _Trial:
@@ -151,16 +152,39 @@ def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...]) -> _Tria
     return _Trial(case, expected, got, problem)
 
 
-def _explain(task: Task, trials: Sequence[_Trial], failing: _Trial) -> str:
-    """The most helpful message: a known mistake, the task's own advice, or the difference of a failing trial."""
+def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial], failing: _Trial) -> str:
+    """The most helpful message: a known mistake; or what is behind it, and the task's advice, or a trial's difference and what is asked."""
     for message, mistake in task.mistakes.items():
         if _agrees(task, mistake, trials):
             return message
-    advice = None
-    if task.advise:
-        with contextlib.suppress(Exception):  # the result is something that the advice cannot look into
-            advice = task.advise(failing.expected, failing.got)
-    return advice or f"{failing.problem}{_given(task, failing.case)}"
+    behind = advice = None
+    with contextlib.suppress(Exception):  # the result is something that cannot be looked into
+        behind = diagnosis.relation(failing.expected, failing.got)
+        if not behind and "wrong value" in str(failing.problem):
+            behind = _unused(task, answer, failing)
+    with contextlib.suppress(Exception):
+        advice = task.advise and task.advise(failing.expected, failing.got)
+    asked = " ".join((inspect.getdoc(task.reference) or "").partition("\n\n")[0].split()).rstrip(".")
+    return f"{behind}; " * bool(behind) + (
+        advice or f"{failing.problem}{_given(task, failing.case)}. Asked is: {asked}"
+    )
+
+
+def _unused(task: Task, answer: Callable[..., Any], trial: _Trial) -> str | None:
+    """An input whose numbers change the reference's result, but not the learner's, in words; None if there is none."""
+    for i, name in enumerate(list(inspect.signature(task.reference).parameters)[: len(trial.case)]):
+        value = trial.case[i]
+        if isinstance(value, Tensor) and value.dtype != torch.int64:
+            value = ~value if value.dtype == torch.bool else 1.25 * value.roll(1)
+        elif isinstance(value, float):
+            value = 1.25 * value
+        case = (*trial.case[:i], value, *trial.case[i + 1 :])
+        right = task.observe(task.reference, *copy.deepcopy(case))
+        if compare.difference(trial.expected, right):
+            got = calls.run(partial(task.observe, answer, *copy.deepcopy(case)), task.seconds)
+            if not compare.difference(trial.got, got):
+                return f"{name} plays no part in it"
+    return None
 
 
 def _agrees(task: Task, function: Callable[..., Any], trials: Sequence[_Trial]) -> bool:

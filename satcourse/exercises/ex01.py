@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import exercise, generator, numbers, sums_to_one, with_gradients
+from satcourse.exercises.task import exercise, generator, numbers, with_gradients
 from satlib.data.text import END
 
 Speaker = Callable[[int | None, Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -41,7 +41,7 @@ def _speakers() -> list[tuple[Speaker, Tensor, int]]:
 def taught(
     step: Speaker, s: Tensor, y: Sequence[int], *, moves: bool = True, late: int = 0, own: bool = False
 ) -> list[Tensor]:
-    """The logits for each true word, given the true words before it."""
+    """The logits for each true word: the decoder is fed None, then each time the true word before."""
     found: list[Tensor] = []
     for before in [None, *y, END][late:][: len(y)]:
         logits, new, _ = step(int(found[-1].argmax()) if own and found else before, s)
@@ -57,7 +57,6 @@ taught.cases = lambda: [
 taught.observe = lambda answer, step, s, y: with_gradients("s", parts=[f"word {i + 1}" for i in range(len(y))])(
     lambda s: answer(step, s, y), s
 )
-taught.advise = lambda expected, got: "None, then each time the true word before" * (got.keys() == expected.keys())
 taught.mistakes = {
     "it is fed what it says itself: the teacher tells it the true word": partial(taught, own=True),
     "each word is told before it is asked for: before the first there is None": partial(taught, late=1),
@@ -67,7 +66,7 @@ taught.mistakes = {
 
 @exercise("1.2", "Greedy decoding", difficulty=2, minutes=10)
 def greedy(step: Speaker, s: Tensor, longest: int, *, moves: bool = True, y: int | None = None) -> Said:
-    """The words that a decoder says, the end mark included, and the weights before each of them."""
+    """The words that a decoder says, `longest` at most and END included, and the weights before each of them."""
     words, weights = [], []
     while len(words) < longest and words[-1:] != [END]:
         logits, new, alpha = step(y, s)
@@ -86,16 +85,11 @@ greedy.mistakes = {
     "0 is fed first, and 0 is the end mark: before the first word there is None": partial(greedy, y=END),
     "it says nothing: does y begin as the end mark?": lambda *_: ([], []),
 }
-greedy.advise = lambda expected, got: (
-    f"it says {len(got[0])} words where there should be {len(expected[0])}; END, too, is said, then nothing"
-    if len(got[0]) != len(expected[0])
-    else None
-)
 
 
 @exercise("1.3", "Scores, weights, one mean", difficulty=1, minutes=4, equation="Bahdanau et al., section 3.1")
 def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-    """One softmax and one weighted mean: scores e (n,), inputs a (n, D) -> z (D,) and the weights (n,)."""
+    """The softmax of the scores, and the sum of weight times input: scores e (n,), inputs a (n, D) -> z (D,) and the weights (n,)."""
     alpha = torch.softmax(e, 0)
     return alpha @ a, alpha
 
@@ -104,17 +98,12 @@ attend.says = "z, the weights and their gradients, for scores below 1, of 100 an
 attend.cases = lambda: [(numbers(L, seed=1), numbers(L, D)), (torch.tensor([100.0, 101, -200]), numbers(3, 3, seed=2))]
 attend.parts = ("z", "the weights")
 attend.observe = with_gradients("e", "a", parts=attend.parts)
-attend.advise = lambda expected, got: (
-    "the weights are exp(e) over their sum, and z the sum of weight times input"
-    * (got["z"].shape == expected["z"].shape)
-)
 attend.mistakes = {
     "the scores weigh the inputs as they are: a softmax comes first": lambda e, a: (e @ a, e),
     "exp(100) is infinite in float32: subtract the largest score first": lambda e, a: (
         (e.exp() / e.exp().sum()) @ a,
         e.exp() / e.exp().sum(),
     ),
-    "the scores go into the softmax as they are, without a square root": lambda e, a: attend(e / a.shape[1] ** 0.5, a),
     "an argmax has no gradient: a softmax lets the others share": lambda e, a: (a[e.argmax()], 1.0 * (e == e.max())),
     "a sigmoid asks each input alone: a softmax makes them share": lambda e, a: (e.sigmoid() @ a, e.sigmoid()),
 }
@@ -132,22 +121,15 @@ masked_weights.cases = lambda: [
     (torch.tensor([[-2001.0, 0, -2000], [3, -1998, -2000]]), torch.tensor([[True, False, True], [False, True, True]])),
 ]
 masked_weights.observe = with_gradients("e")
-masked_weights.advise = lambda expected, got: (
-    sums_to_one(1, over="the words")(expected, got)
-    or f"padding has a weight of {got[''][expected[''] == 0].max():.2g}: which score does a softmax turn into exactly 0?"
-)
 masked_weights.mistakes = {
     "masked after the softmax: mask the scores before it": lambda e, mask: torch.softmax(e, 1) * mask,
     "the mask is the wrong way round: only padding has weight": lambda e, mask: masked_weights(e, ~mask),
-    "exp(-2000) is 0 in float32, and 0/0 no number: mask the scores, and let torch.softmax do the rest": lambda e, mask: (
-        e.exp() * mask / (e.exp() * mask).sum(1, keepdim=True)
-    ),
 }
 
 
 @exercise("1.5", "The score", difficulty=2, minutes=7, equation="Bahdanau et al., section 3.1")
 def score(a: Tensor, s: Tensor, W_a: Tensor, W_s: Tensor, b: Tensor, v: Tensor, *, of: int = 1) -> Tensor:
-    """A network with one hidden layer: a (B, L, D), s (B, D), W_a and W_s (m, D), b and v (m,) -> e (B, L)."""
+    """v times the tanh of W_a a + W_s s + b, s of the same sentence: a (B, L, D), s (B, D), W_a and W_s (m, D), b and v (m,) -> e (B, L)."""
     return torch.tanh(a @ W_a.T + (s @ W_s.T).unsqueeze(of) + b) @ v
 
 
@@ -160,18 +142,12 @@ score.observe = with_gradients("a", "s", "W_a", "W_s", "b", "v")
 score.mistakes = {
     "a state meets the words of its own sentence: give it an axis for them": partial(score, of=0),
     "the tanh is missing": lambda a, s, W_a, W_s, b, v: (a @ W_a.T + (s @ W_s.T).unsqueeze(1) + b) @ v,
-    "these are weights: the softmax, with its mask, comes later": lambda *x: score(*x).softmax(1),
 }
-score.advise = lambda expected, got: (
-    "v times the tanh of a sum of three: of W_a a, of W_s s of the same sentence, and of b"
-    if got[""].shape == expected[""].shape
-    else None
-)
 
 
 @exercise("1.6", "A look, and the diagonal", difficulty=2, minutes=7)
 def looks(alpha: Tensor, own: Tensor, *, straight: bool = False) -> tuple[Tensor, Tensor]:
-    """Whether the peak, and the diagonal's place, are on the word translated: alpha (C, L), own (C,) -> (C,) and (C,), bool."""
+    """Whether the peak of each row, and the diagonal's place (t + 0.5) / C * L, rounded down, are on the word translated: alpha (C, L), own (C,) -> (C,) and (C,), bool."""
     C, n = alpha.shape
     diagonal = torch.arange(C) if straight else ((torch.arange(C) + 0.5) * n / C).long()
     return alpha.argmax(1) == own, diagonal == own
@@ -182,7 +158,6 @@ looks.cases = lambda: [
     (numbers(C, n, seed=C).softmax(1), torch.arange(C) * n // C + torch.arange(C) % 2)
     for C, n in ((5, 9), (9, 6), (4, 4))
 ]
-looks.advise = lambda expected, got: "the peak of each row; and (t + 0.5) / C * L, rounded down" * (len(got) == 2)
 looks.parts = ("the peak on its word", "the diagonal on its word")
 looks.mistakes = {
     "of C rows and L columns, row t does not cross the diagonal in column t": partial(looks, straight=True),
@@ -216,8 +191,6 @@ noun_or_next.mistakes = {
     "the artefact lives: a model that always looks one word on scores wherever the noun is the next word": partial(
         noun_or_next, least=1
     ),
-    "the two are exchanged": lambda *x: noun_or_next(*x)[::-1],
-    "a percentage: times 100": lambda *x: tuple(share / 100 for share in noun_or_next(*x)),
     "divide by the number of determiners that can decide, not by that of all": lambda peak, own, noun: tuple(
         100 * ((peak == place) & (noun > own + 1)).float().mean() for place in (noun, own + 1)
     ),
@@ -247,9 +220,6 @@ lit.cases = lambda: [
 ]
 lit.parts = ("in the sentence", "alone")
 lit.mistakes = {
-    "each place gives the same word: read one state, not the mean of all": lambda encode, write, x, s: lit(
-        lambda x: encode(x).mean(0).expand(len(x), -1), write, x, s
-    ),
     "these are logits: which word has the largest?": lambda encode, write, x, s: (
         ([write(z, s) for z in encode(x)],) * 2
     ),

@@ -27,7 +27,7 @@ CAPTIONS = (
 
 @exercise("3.1", "A caption as words", difficulty=2, minutes=8, equation="section 5.1")
 def words(caption: str) -> list[str]:
-    """satlib's words of a caption."""
+    """The words of a caption in small letters: letters and digits, with the apostrophes and hyphens inside them."""
     return tokenise(caption)
 
 
@@ -51,7 +51,7 @@ def _unsorted(captions: Sequence[str], size: int) -> list[str]:
 
 @exercise("3.2", "The words worth knowing", difficulty=2, minutes=8, equation="section 5.1")
 def vocabulary(captions: Sequence[str], size: int) -> list[str]:
-    """The words that satlib keeps, in the order of their ids."""
+    """The most frequent words of a vocabulary of `size`, two of which are special; equal ones by the alphabet."""
     return Vocabulary.from_captions(captions, size).to_json()
 
 
@@ -59,7 +59,6 @@ vocabulary.says = "three vocabularies, equally frequent words among them"
 vocabulary.cases = lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (["Zebras, cats!", "two zebras; two cats"], 4)]
 vocabulary.mistakes = {
     "of a vocabulary of K, K - 2 words are left: two are special": lambda *x: vocabulary(x[0], x[1] + 2),
-    "the end mark and the unknown word are not among these": lambda *x: ["<end>", "<unknown>", *vocabulary(*x)],
     "equally frequent words stand in the order of their captions: sort them": _unsorted,
     "ties are cut by the order of the captions: sort before you keep the first": lambda captions, size: [
         word for word in vocabulary(captions, 10**6) if word in _unsorted(captions, size)
@@ -125,7 +124,7 @@ def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
 
 @exercise("3.4", "Batches of one length", difficulty=2, minutes=8, equation="section 4.3")
 def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
-    """satlib's batches: numbers of captions, all those of a batch of one length."""
+    """Batches of at most `size` captions' numbers, those of a batch of one length, each caption once, in few batches."""
     pairs = [Pair(str(i), (0,) * length) for i, length in enumerate(lengths)]
     return [[int(image_id) for image_id in batch.image_ids] for batch in SameLengthBatches(pairs, size).epoch(0)]
 
@@ -173,7 +172,6 @@ word_loss.mistakes = {
     "a word whose loss is 0 is a word, too": lambda losses, n: (
         (kept := losses * (torch.arange(losses.shape[1]) < n[:, None])).sum() / (kept > 0).sum()
     ),
-    "divided by the number of places: divide by that of words": lambda *x: word_loss(*x) * x[1].sum() / x[0].numel(),
 }
 
 
@@ -188,7 +186,7 @@ def _captions() -> list[tuple[Tensor, Tensor]]:
 
 @exercise("3.6", "What goes in, what should come out", difficulty=2, minutes=5, equation="section 3.1.2")
 def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
-    """What teacher forcing gives in and asks for: ids (B, C), embeddings (K, m) -> (B, C, m) and (B, C)."""
+    """Inputs (B, C, m), zeros and then the rows in E (K, m) of all words but the last; targets (B, C), the words' ids."""
     return functional.pad(E[captions[:, :-1]], (0, 0, 1, 0)), captions
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from satcourse.exercises.calls import Failed
-from satcourse.exercises.task import Answer, distribution, exercise, generator, numbers, sums_to_one, with_gradients
+from satcourse.exercises.task import Answer, distribution, exercise, generator, numbers, with_gradients
 from satlib.model.decoder import Decoder
 from satlib.recipe import DecoderConfig
 
@@ -23,7 +23,7 @@ def _inputs(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
 def energies(
     a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tensor, *, act: Answer = torch.tanh, axis: int = 1
 ) -> Tensor:
-    """Equation 4, with a perceptron of one hidden layer."""
+    """Equation 4: v times the tanh of W_a a + W_h h + b at each place."""
     return act(a @ W_a.T + (h @ W_h.T + b).unsqueeze(axis)) @ v
 
 
@@ -38,27 +38,21 @@ energies.mistakes = {
     "the tanh is missing: the state moves all energies alike, and the weights not at all": partial(
         energies, act=torch.clone
     ),
-    "this is the sum over a place's k hidden units: v weighs them": lambda *x: energies(*x[:-1], 0 * x[-1] + 1),
-    "the state was detached: no gradient tells it what to ask": lambda a, h, *x: energies(a, h.detach() + 0 * h, *x),
 }
 
 
 @exercise("4.2", "Energies become weights", 1, 4, "equation 5")
 def weights(e: Tensor) -> Tensor:
-    """Equation 5."""
+    """Equation 5: the softmax over the places."""
     return torch.softmax(e, 1)
 
 
 weights.says = "values, sums over the places, energies of 128, and gradients"
 weights.cases = lambda: [(numbers(D, D),), (torch.tensor([[128.0, 129.0], [-500.0, 2.0]]),)]
 weights.observe = with_gradients("e")
-weights.advise = sums_to_one(1, over="the places (is a keepdim=True missing?)")
 weights.mistakes = {
     "softmax over the batch axis: an image's weights must sum to 1": lambda e: torch.softmax(e, 0),
     "exp of a large energy overflows: take the largest off": lambda e: e.exp() / e.exp().sum(1, keepdim=True),
-    "one maximum for the whole batch leaves an image 0 / 0; take the largest of each row": (
-        lambda e: (x := (e - e.max()).exp()) / x.sum(1, keepdim=True)
-    ),
 }
 
 
@@ -68,7 +62,7 @@ def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
 
 @exercise("4.3", "Weights become one vector", 1, 5, "equations 5, 6 and 13")
 def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-    """Equations 5, 6 and 13: context vectors and weights."""
+    """Equations 5, 6 and 13: z, the sum over the places of weight times vector, and the weights."""
     return _blend(weights(e), a)
 
 
@@ -77,7 +71,6 @@ attend.cases = lambda: [(e, numbers(*e.shape, len(e), seed=1)) for (e,) in weigh
 attend.parts = ("z", "alpha")
 attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
-    "the energies were detached: no gradient tells where to look": lambda e, a: _blend(weights(e.detach()) + 0 * e, a),
     "this reads the best place alone: z is the weighted mean of all": lambda e, a: (
         a[torch.arange(len(a)), e.argmax(1)],
         weights(e),
@@ -86,7 +79,6 @@ attend.mistakes = {
         (weights(e) * a).sum(1),
         weights(e),
     ),
-    "z and alpha are in the wrong order: give back (z, alpha)": lambda e, a: attend(e, a)[::-1],
 }
 
 
@@ -94,7 +86,7 @@ attend.mistakes = {
 def lstm_step(
     Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor, **slip: Any
 ) -> tuple[Tensor, Tensor]:
-    """Equations 1 to 3: the new h and c."""
+    """Equations 1 to 3: c = f c + i g and h = o tanh(c); sigmoids for i, f and o, tanh for g."""
     rows = dict(zip(slip.get("order", "ifgo"), (Ey @ W.T + h @ U.T + z @ Z.T + b).chunk(4, 1), strict=True))
     i, f, o = (torch.sigmoid(rows[gate]) for gate in "ifo")
     before, c = c, f * c + i * torch.tanh(rows["g"])
@@ -110,7 +102,6 @@ lstm_step.parts = ("h", "c")
 lstm_step.observe = with_gradients("Ey", "h", "c", "z", "W", "U", "Z", "b", parts=lstm_step.parts)
 lstm_step.mistakes = {
     "another order of gates: W, U, Z and b hold i, f, g, o, from the top": partial(lstm_step, order="ifog"),
-    "h and c are in the wrong order: give back (h, c)": lambda *x: lstm_step(*x)[::-1],
     "h comes from the old memory: equation 3 has the new c": partial(lstm_step, late=1),
 }
 
@@ -129,7 +120,7 @@ def _model(seed: int) -> Any:
 
 @exercise("4.5", "One word", 2, 10, "equations 1 to 7")
 def one_word(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, gate: bool = True, late: bool = False) -> Any:
-    """Equations 1 to 7."""
+    """Equations 1 to 7: attend with the old h, gate z by beta, step; then L_o of Ey + L_h h + L_z z, with the new h."""
     z, alpha = attend(energies(a, h, x.W_a.weight, x.W_h.weight, x.W_a.bias, x.v.weight[0]), a)
     z = x.f_beta(h).sigmoid() * z if gate else z
     new, c = lstm_step(Ey, h, c, z, x.W.weight, x.U.weight, x.Z.weight, x.W.bias)
@@ -149,7 +140,7 @@ one_word.mistakes = {
 
 @exercise("4.6", "A whole caption", 2, 8, "section 3.1.2")
 def unroll(x: Any, a: Tensor, captions: Tensor, read: str = "truth") -> tuple[Tensor, Tensor]:
-    """Teacher forcing."""
+    """Logits and maps for each true word, given the true words before it."""
     h, c, Ey = x.start(a)
     steps = []
     for y in captions.T:

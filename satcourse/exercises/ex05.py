@@ -31,7 +31,7 @@ least_penalty.mistakes = {
 
 @exercise("5.2", "The penalty", 1, 4, "equation 14")
 def penalty(alphas: Tensor) -> Tensor:
-    """satlib's doubly stochastic penalty."""
+    """The sum over the places of (1 - all that the words gave them)^2: alphas (B, C, L) -> (B,)."""
     return losses.doubly_stochastic_penalty(alphas)
 
 
@@ -75,10 +75,6 @@ def equivalent_lambda(weight: float, C: int, L: int) -> float:
 
 equivalent_lambda.says = "three programs; multiply their whole loss by C, and equation 14 appears"
 equivalent_lambda.cases = lambda: [(1.0, 12, 196), (0.5, 10, 49), (2.0, 7, 5)]
-equivalent_lambda.mistakes = {
-    "the wrong way round: this is their weight for a lambda of equation 14": lambda w, C, L: w * L / C,
-    "only the mean over the places is undone: their cross-entropy is divided too": lambda w, C, L: w / L,
-}
 
 
 @exercise("5.5", "What the maps do", 2, 8)
@@ -114,9 +110,6 @@ every_place.cases = lambda: [(2,), (1,)]
 every_place.observe = _looks
 every_place.parts = ("alpha", "n")
 every_place.given = "a batch of {}".format
-every_place.mistakes = {
-    "the weight of a place alone is 1: alpha is that of all": lambda *x: (every_place(*x)[0] ** 0, every_place(*x)[1]),
-}
 
 
 def _by_products(alpha: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,7 +135,6 @@ nwgm.mistakes = {
     "a floor under the probabilities moves the answer where one is smaller: do without them": (
         lambda alpha, n: course.nwgm(alpha, (torch.softmax(n, 2) + 1e-8).log())
     ),
-    "this is Z: take its logarithm": lambda alpha, n: (course.nwgm(alpha, n)[0], course.nwgm(alpha, n)[1].exp()),
 }
 
 

@@ -22,7 +22,7 @@ def _edges(alpha: Tensor) -> Tensor:
 
 @exercise("6.1", "A place is drawn", difficulty=2, minutes=7, equation="equation 8")
 def draw(alpha: Tensor, darts: Tensor) -> Tensor:
-    """The place that a dart hits: alpha (B, L), darts (B,) -> (B,)."""
+    """The place on whose stretch of the running sum a dart falls: alpha (B, L), darts (B,) -> (B,)."""
     return (darts[:, None] >= _edges(alpha)).sum(1)
 
 
@@ -34,13 +34,11 @@ draw.cases = lambda: [
 ]
 draw.mistakes = {
     "this is the place with the largest weight, whatever the dart": lambda alpha, _: alpha.argmax(1),
-    "a dart meets one edge here, not all: give it an axis of size 1": lambda alpha, x: (x >= _edges(alpha)).sum(1),
     "a dart on an edge hits the place that begins there": lambda alpha, x: (x[:, None] > _edges(alpha)).sum(1),
     "an edge is a running sum of weights: cumsum": lambda alpha, x: (x[:, None] >= alpha[:, :-1]).sum(1),
     "weights may sum to a little less than 1: then no edge is beyond the dart, and argmax gives 0": lambda alpha, x: (
         (alpha.cumsum(1) > x[:, None]).float().argmax(1)
     ),
-    "places are counted from 0": lambda *x: draw(*x) + 1,
     "weights may sum to a little less than 1: leave the last edge out": lambda alpha, x: (
         x[:, None] >= alpha.cumsum(1)
     ).sum(1),
@@ -85,7 +83,6 @@ bound.mistakes = {
         bound, mean=lambda p, q: (p @ q).log().item()
     ),
     "L_s is a mean over paths: weigh each by its probability": partial(bound, mean=lambda p, q: q.log().mean().item()),
-    "take the logarithm of the sum: this is p(y|a) itself": lambda *x: (bound(*x)[0], math.exp(bound(*x)[1])),
 }
 
 
@@ -97,7 +94,7 @@ def _at_both(answer: Answer, log_p: Tensor, reward: Tensor, baseline: float) -> 
 
 @exercise("6.3", "The score-function gradient", difficulty=3, minutes=10, equation="equations 11 and 12")
 def score_loss(log_p_place: Tensor, reward: Tensor, baseline: float) -> Tensor:
-    """A loss whose gradient is minus the score-function estimate."""
+    """A loss whose gradient is minus the mean of (reward - baseline) times that of log p(s|a)."""
     return -((reward - baseline).detach() * log_p_place).mean()
 
 
@@ -110,9 +107,6 @@ score_loss.observe = _at_both
 score_loss.mistakes = {
     "baseline not subtracted: take it off the reward": lambda p, r, b: score_loss(p, r, 0.0),
     "reward not detached: its own gradient flows back too": lambda p, r, b: -((r - b) * p).mean(),
-    "the wrong sign: a loss goes down": lambda *x: -score_loss(*x),
-    "log p(s|a) is detached: the reward should be": lambda p, r, b: score_loss(p.detach(), r, b) + 0 * (p + r).sum(),
-    "the sum over the samples: take their mean": lambda p, *x: len(p) * score_loss(p, *x),
     "the baseline is added: subtract it": lambda p, r, b: score_loss(p, r, -b),
 }
 
@@ -121,7 +115,7 @@ score_loss.mistakes = {
 def bias_and_noise(
     p: Tensor, estimates: Tensor, truth: Tensor, *, centre: Answer = torch.matmul
 ) -> tuple[float, float]:
-    """Bias and noise over the length of the truth."""
+    """The mean estimate's distance from the truth, and the root mean square distance from that mean, by the truth's length."""
     bias, off = p @ estimates - truth, estimates - centre(p, estimates)
     return (bias.norm() / truth.norm()).item(), ((p @ off.square().sum(1)).sqrt() / truth.norm()).item()
 
@@ -133,13 +127,9 @@ bias_and_noise.cases = lambda: [
 ]
 bias_and_noise.parts = ("the bias", "the noise")
 bias_and_noise.mistakes = {
-    "the estimates count alike: weigh each by its probability": lambda p, *x: bias_and_noise(p * 0 + 1 / len(p), *x),
     "measured from the truth, bias is in the noise: take the distance from the mean": lambda p, x, truth: (
         bias_and_noise(p, x, truth, centre=lambda *_: truth)
     ),
-    "relative to the truth: divide by its length": lambda p, x, truth: [
-        truth.norm().item() * each for each in bias_and_noise(p, x, truth)
-    ],
     "the noise is the root of the variance": lambda p, x, truth: (
         (b := bias_and_noise(p, x, truth))[0],
         b[1] ** 2 * truth.norm().item(),
@@ -177,10 +167,6 @@ gumbel_softmax.mistakes = {
     "divide by the temperature": lambda e, g, T: gumbel_softmax(e, g, 1 / T),
     "the temperature has no effect": lambda e, g, _: gumbel_softmax(e, g, 1.0),
     "divide energies *and* noise by the temperature": lambda e, g, T: gumbel_softmax(e, g * T, T),
-    "a gradient of the wrong sign: + soft - soft.detach()": lambda *x: 2 * (y := gumbel_softmax(*x)).detach() - y,
-    "soft is in the weights, too: - soft.detach()": lambda e, g, T: (
-        gumbel_softmax(e, g, T) + torch.softmax((e + g) / T, 1).detach()
-    ),
 }
 
 
@@ -194,7 +180,7 @@ def vimco(
     share: Answer = lambda w: w.softmax(1),
     gain: float = 1.0,
 ) -> Tensor:
-    """Estimates of the gradient of L_K."""
+    """The gradient of L_K by VIMCO: d log w by its share; d log q by what L_K loses with the others' geometric mean for w_k."""
     alone = torch.eye(log_w.shape[1], dtype=torch.bool)
     replaced = torch.where(alone, stand_in(log_w).unsqueeze(2), log_w.unsqueeze(1))  # (S, K, K): row k without w_k
     signal = log_w.logsumexp(1, True) - gain * replaced.logsumexp(2) - (1 - gain) * math.log(log_w.shape[1])
@@ -236,14 +222,13 @@ def estimator(
     *,
     detach: bool = True,
     to_come: bool = False,
-    likelihood: float = 1.0,
 ) -> Tensor:
-    """A loss whose gradient is minus the paper's estimate, or minus one with a slip."""
+    """-(log p + lambda_r (log p - b) log alpha_s + lambda_e entropy): log p of all words, the last two summed over them; a mean."""
     log_p = log_p_word.sum(1)
     advantage = (log_p_word.flip(1).cumsum(1).flip(1) if to_come else log_p.unsqueeze(1)) - baseline
     chosen = alphas.gather(2, places.unsqueeze(2)).squeeze(2)
     score = ((advantage.detach() if detach else advantage) * chosen.log()).sum(1)
-    return -(likelihood * log_p + lambda_r * score + lambda_e * entropy(alphas).sum(1)).mean()
+    return -(log_p + lambda_r * score + lambda_e * entropy(alphas).sum(1)).mean()
 
 
 estimator.says = "the loss and both of its gradients"
@@ -258,10 +243,7 @@ estimator.mistakes = {
     "the entropy term has the wrong sign": lambda p, a, s, b, r, e: estimator(p, a, s, b, r, -e),
     "entropies are summed over the words": lambda p, a, s, b, r, e: estimator(p, a, s, b, r, e / p.shape[1]),
     "the baseline is added: subtract it": lambda p, a, s, b, r, e: estimator(p, a, s, -b, r, e),
-    "the likelihood term is missing: the words would learn nothing": partial(estimator, likelihood=0.0),
     "log p(y|s,a) is the words' sum, not their mean": lambda p, *x: estimator(p / p.shape[1], *x),
-    "the sum over the batch: take the mean": lambda p, *x: len(p) * estimator(p, *x),
-    "the wrong sign: this would be maximised": lambda *x: -estimator(*x),
     "rewarded for the words to come: no bias, less noise, but the paper rewards the whole caption": partial(
         estimator, to_come=True
     ),
@@ -309,13 +291,11 @@ tell.cases = lambda: [
 ]
 tell.observe = _told
 tell.mistakes = {
-    "after a caption's end its words are END and log p counts 0": partial(tell, slip="words, log_p"),
     "log p goes on after the end: there it counts 0": partial(tell, slip="log_p"),
     "the words go on after the end: there they are END": partial(tell, slip="words"),
     "END itself counts: use the mask of those that had ended before it": partial(tell, slip="END"),
     "the state is not handed on: each step needs the one before's": partial(tell, slip="state"),
     "-1 stands for the beginning": partial(tell, begin=END),
-    "give back (words, log p)": lambda *x: tell(*x)[::-1],
 }
 
 
@@ -323,11 +303,11 @@ tell.mistakes = {
 def practise(
     policy: nn.Module, attempt: Answer, optimiser: Any, steps: int, *, slip: str = "", most: float = 5.0
 ) -> None:
-    """Steps of RLOO."""
+    """Steps of RLOO: a reward less the mean of the others', its gradient clipped to a norm of 5."""
     for _ in range(steps):
         reward, log_p = attempt()
         baseline = reward.mean(1, True) if slip == "itself" else leave_one_out(reward) * (slip != "none")
-        loss = (1 if slip == "sign" else -1) * ((reward - baseline) * log_p).mean()
+        loss = -((reward - baseline) * log_p).mean()
         optimiser.zero_grad() if slip != "adds up" else None
         loss.backward()
         nn.utils.clip_grad_norm_(policy.parameters(), most)
@@ -352,7 +332,6 @@ practise.cases = lambda: [(1.0, 1), (2.0, 3), (300.0, 4)]
 practise.observe = _practised
 practise.given = lambda scale, steps: f"{steps} steps, rewards of up to {scale:g}"
 practise.mistakes = {
-    "the wrong sign: it unlearns what is rewarded": partial(practise, slip="sign"),
     "gradients add up: zero_grad() before each backward()": partial(practise, slip="adds up"),
     "no baseline: take off the mean reward of the other tries": partial(practise, slip="none"),
     "a try is in its own baseline: use leave_one_out": partial(practise, slip="itself"),
@@ -364,7 +343,7 @@ practise.mistakes = {
 def pass_at(
     successes: Tensor, k: int, *, of: Answer = lambda c, n, k: 1 - math.comb(n - c, k) / math.comb(n, k)
 ) -> float:
-    """The mean chance that one of k tries succeeds, k out of N."""
+    """The chance that at least one of k different tries of the N succeeds, and the mean over the scenes."""
     n = successes.shape[1]
     return sum(of(c, n, k) for c in successes.sum(1).tolist()) / len(successes)
 

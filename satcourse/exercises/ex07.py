@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import Answer, distribution, exercise, numbers, sums_to_one
+from satcourse.exercises.task import Answer, distribution, exercise, numbers
 from satlib.data import scenes
 from satlib.data.text import tokenise
 from satlib.evaluation import metrics
@@ -100,7 +100,6 @@ nucleus.cases = lambda: [
     *((torch.tensor([0.1, 0.45, 0.25, 0.2]), share) for share in (0.6, 0.3)),
     *((distribution(K, seed=K), share) for K, share in ((6, 0.5), (12, 0.9))),
 ]
-nucleus.advise = sums_to_one(0, "the probabilities", "the words")
 nucleus.mistakes = {
     "the word that reaches the share is missing: keep words until they have it": partial(nucleus, wrong="none"),
     "the word that reaches the share is left out, unless it is the first": partial(nucleus, wrong="fewer"),
@@ -161,7 +160,7 @@ def bleu(
     count: Answer = lambda c, n: max(0, c - n + 1),
     mean: Answer = geometric_mean,
 ) -> float:
-    """BLEU-N, 0 to 1, without brevity penalty; `count` says how many n-grams a caption of c words has."""
+    """The geometric mean of a corpus's precisions, 1 to N: hits of all captions by n-grams of all captions (`count`)."""
     precisions = []
     for n in range(1, N + 1):
         counts = [count(len(words), n) for words in captions]
@@ -184,7 +183,6 @@ bleu.mistakes = {
     ),
     "there is a brevity penalty: the paper's figures have none": _brief,
     "captions count alike: sum hits and n-grams over all before you divide": partial(bleu, count=lambda c, n: 1),
-    "the N-th root is missing": partial(bleu, mean=math.prod),
     "the mean is geometric: the N-th root of the product": partial(bleu, mean=fmean),
     "runs of N words alone: multiply the precisions of 1 to N": partial(bleu, mean=lambda p: p[-1]),
 }
@@ -192,7 +190,7 @@ bleu.mistakes = {
 
 @exercise("7.5", "The paired bootstrap", difficulty=2, minutes=7, equation="Koehn (2004)")
 def bootstrap(one: Answer, other: Answer, picks: np.ndarray, *, most: float = 97.5) -> tuple[float, float, float]:
-    """The lead on all, and the middle 95 % of the leads on resamples."""
+    """The lead on all, and the middle 95 % of the leads on resamples, both models on the same."""
     lead, *leads = (one(rows) - other(rows) for rows in (np.arange(picks.shape[1]), *picks))
     return lead, *np.percentile(leads, (100 - most, most))
 
@@ -214,10 +212,6 @@ bootstrap.mistakes = {
         one, lambda rows: other(np.arange(len(rows))), picks
     ),
     "the middle 95 %: leave out 2.5 % on either side": partial(bootstrap, most=95),
-    "the lead on all photographs is asked, not the resamples' mean": lambda one, other, picks: (
-        fmean(one(rows) - other(rows) for rows in picks),
-        *bootstrap(one, other, picks)[1:],
-    ),
 }
 
 
@@ -225,7 +219,7 @@ bootstrap.mistakes = {
 def plain_cider(
     caption: list[str], references: Captions, pictures: Counter, total: int, *, slip: str = "", most: int = 4
 ) -> float:
-    """Ten times the mean cosine of tf-idf vectors."""
+    """Ten times the mean cosine of tf-idf vectors, over runs of 1 to 4 words and all references."""
 
     def vector(words: list[str], n: int) -> dict[Any, float]:
         found = ngrams(words, n).items()
@@ -249,14 +243,13 @@ plain_cider.mistakes = {
     "n-grams count alike: their counts times log(total / pictures)": partial(plain_cider, slip="idf"),
     "a cosine: divide by the lengths of both vectors": partial(plain_cider, slip="dot"),
     "runs of 1 to 4 words: these are words alone": partial(plain_cider, most=1),
-    "ten times the mean cosine": lambda *x: plain_cider(*x) / 10,
     "the mean over the references, not the best": lambda c, r, *x: max(plain_cider(c, [each], *x) for each in r),
 }
 
 
 @exercise("7.7", "What captions invent", difficulty=1, minutes=5, equation="Rohrbach et al., section 2.1")
 def chair(said: list[set], there: list[set], *, each: bool = False) -> tuple[float, float]:
-    """CHAIR_i and CHAIR_s in percent."""
+    """Percentages: of all things said those that are not there, and of captions those that say such a thing."""
     pairs = [(len(ours - theirs), len(ours)) for ours, theirs in zip(said, there, strict=True)]
     whole = sum(n for n, _ in pairs) / sum(map(len, said))
     share = fmean(n / of for n, of in pairs) if each else whole
@@ -269,7 +262,6 @@ chair.parts = ("CHAIR_i", "CHAIR_s")
 chair.mistakes = {
     "CHAIR_i counts over all captions before it divides": partial(chair, each=True),
     "what is missed is not invented: said - there": lambda said, there: chair(there, said),
-    "in percent": lambda *x: [each / 100 for each in chair(*x)],
 }
 
 

@@ -33,9 +33,6 @@ known_losses.cases = lambda: [
 known_losses.parts = ("all words equally likely", "by how often each occurs")
 known_losses.mistakes = {
     "these are bits: nats take the natural logarithm": lambda x: tuple(v / math.log(2) for v in known_losses(x)),
-    "a word that never occurs gives 0 times minus infinity: leave it out": lambda x: (
-        (math.log(len(x)), -(x / x.sum() * (x / x.sum()).log()).sum())
-    ),
 }
 
 
@@ -104,7 +101,6 @@ learning_rate.cases = lambda: [
 ]
 learning_rate.mistakes = {
     "the first step has a rate of 0: step 0 belongs to the warm-up": partial(learning_rate, first=0),
-    "1 + cos falls from 2 to 0: halve it": lambda *x: 2 * learning_rate(*x),
     "the cosine does not fall": partial(learning_rate, period=0),
     "the cosine waits for the end of the warm-up: it begins at step 0, too": partial(learning_rate, start=1),
     "one factor or the other: the rate is multiplied by both": lambda k, n, w, r: learning_rate(
@@ -116,7 +112,7 @@ learning_rate.mistakes = {
 
 @exercise("8.4", "Means of unequal parts", difficulty=2, minutes=6)
 def shares(parts: list[Tensor]) -> list[float]:
-    """A factor for each part's mean per word. parts: captions (B, C), padded by `PAD`."""
+    """Each part's share of all words, end marks too: captions (B, C), padded by `PAD`."""
     words = [(captions != PAD).sum().item() for captions in parts]
     return [count / sum(words) for count in words]
 
@@ -137,7 +133,6 @@ shares.observe = lambda answer, parts: got.tolist() if isinstance(got := answer(
 shares.mistakes = {
     "captions are counted, not words": lambda parts: [len(each) / sum(map(len, parts)) for each in parts],
     "padding is counted: `captions != PAD` are the words": lambda parts: shares([each + 9 for each in parts]),
-    "the parts count alike: one with fewer words must count for less": lambda parts: [1 / len(parts)] * len(parts),
 }
 
 
@@ -162,7 +157,7 @@ def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
 def step(
     decoder: Decoder, optimiser: Any, scaler: Any, parts: Parts, half: torch.dtype, most: float, *, wrong: str = ""
 ) -> float:
-    """One step on the parts of a batch, scaled and clipped: -> the mean loss per word before it."""
+    """One step by the mean loss per word of all parts, which is given back: scaled, part by part, unscaled, clipped."""
     if wrong != "full":
         optimiser.zero_grad()
     total = 0.0

@@ -69,20 +69,6 @@ def distribution(*shape: int, seed: int = 0, sharp: float = 1.0) -> Tensor:
     return torch.softmax(numbers(*shape, seed=seed, scale=sharp), -1)
 
 
-def sums_to_one(dim: int, what: str = "the weights", over: str = "the places") -> Advice:
-    """The advice that values sum to 1 over an axis."""
-
-    def advise(expected: Any, got: Any) -> str | None:
-        if isinstance(got, Mapping):  # of `with_gradients`
-            expected, got = expected[""], got[""]
-        sums = got.sum(dim)
-        worst = sums.flatten()[(sums - 1).abs().argmax()].item()
-        off = got.shape == expected.shape and abs(worst - 1) > 1e-3
-        return f"{what} do not sum to one over {over}: a sum is {worst:.4g}" if off else None
-
-    return advise
-
-
 def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
     """The gradients of a learner's loss at tensors, by their names; what is no number is returned as it is."""
     if not isinstance(loss, Number) and not (isinstance(loss, Tensor) and not loss.dim()):
