@@ -163,7 +163,7 @@ def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial], f
         if not behind and "wrong value" in str(failing.problem):
             behind = _unused(task, answer, failing)
     with contextlib.suppress(Exception):
-        advice = task.advise and task.advise(failing.expected, failing.got)
+        advice = task.advise(failing.expected, failing.got) if task.advise else None
     asked = " ".join((inspect.getdoc(task.reference) or "").partition("\n\n")[0].split()).rstrip(".")
     return f"{behind}; " * bool(behind) + (
         advice or f"{failing.problem}{_given(task, failing.case)}. Asked is: {asked}"
