@@ -64,9 +64,9 @@ def _not_numbers(expected: Any, got: Any) -> str | None:
     got_shape = tuple(got.shape) if isinstance(got, Tensor) else ()
     if got_shape != shape:
         return f"wrong shape: expected {shape}, got {got_shape}"
-    kinds = [(x.dtype == torch.bool, x.is_floating_point()) for x in (expected, got) if isinstance(x, Tensor)]
-    if shape and len({*kinds}) > 1:
-        return f"expected a tensor of {expected.dtype}, got one of {got.dtype}"
+    if shape and isinstance(got, Tensor) and isinstance(expected, Tensor):
+        kinds = {(x.dtype == torch.bool, x.is_floating_point()) for x in (expected, got)}
+        return None if len(kinds) == 1 else f"expected a tensor of {expected.dtype}, got one of {got.dtype}"
     return None
 
 
