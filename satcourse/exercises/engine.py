@@ -153,7 +153,7 @@ def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...]) -> _Tria
 
 
 def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial], failing: _Trial) -> str:
-    """The most helpful message: a known mistake; or what is behind it, and the task's advice, or a trial's difference and what is asked."""
+    """A known mistake; or what is behind a wrong result, and the task's advice, or a trial's difference and what is asked."""
     for message, mistake in task.mistakes.items():
         if _agrees(task, mistake, trials):
             return message
