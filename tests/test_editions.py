@@ -40,7 +40,6 @@ def least_penalty(C, L):
     # BEGIN SOLUTION
     return (L - C) ** 2 / L
     # END SOLUTION
-    # STUB return C
 
 
 # %% [markdown]
@@ -58,7 +57,7 @@ def test_each_edition_has_its_parts_and_no_others(tmp_path):
     texts = {name: [cell.source for cell in editions.cells(source, name)] for name in names}
     text = "\n".join(texts["notebooks"])
     assert all(part in text for part in ("    covered = alphas.sum(1)\n    return", 'assert True, "held"'))
-    for absent in ("SOLUTION", "STUB", "check(", "Two sums", "To think about", "least_penalty", "carry_on", "5.2"):
+    for absent in ("SOLUTION", "check(", "Two sums", "To think about", "least_penalty", "carry_on", "5.2"):
         assert absent not in text
 
     # The workbook has blanks, cards, checks, folds, and what later cells use.
@@ -70,7 +69,10 @@ def test_each_edition_has_its_parts_and_no_others(tmp_path):
     assert catch_up.startswith('penalty = carry_on("5.2")')
     assert later.startswith("print(penalty(")
     text = "\n".join(texts["exercises"])
-    for part in ("def least_penalty(C, L):\n    return C", "[notebook 06](../notebooks/06_hard_attention.ipynb)"):
+    for part in (
+        "def least_penalty(C, L):\n    ...  # 5.1: your code here",
+        "[notebook 06](../notebooks/06_hard_attention.ipynb)",
+    ):
         assert part in text
     for absent in ('least_penalty = carry_on("5.1")', "held"):  # nobody calls it; claims are of the edition to read
         assert absent not in text

@@ -1,8 +1,7 @@
 """One source, three editions: from notebooks/NN_name.py the notebook to read, the workbook, and the workbook with its answers.
 
 A code cell with the tag `task:4.1` holds a task of satcourse.exercises. What stands in it between `# BEGIN SOLUTION` and
-`# END SOLUTION` is a blank in the workbook, or what the `# STUB` lines after it say; markdown cells with the tags "hint" and
-"pseudocode" may follow. A section whose heading has the tag "workbook" is in the workbook alone. A cell with the tag "claims", the
+`# END SOLUTION` is a blank in the workbook; markdown cells with the tags "hint" and "pseudocode" may follow. A section whose heading has the tag "workbook" is in the workbook alone. A cell with the tag "claims", the
 folded assertions that check the numbers of the prose, is in the notebook to read alone. Markdown with the tag "answer", which tells what
 a sealed cell shows, is folded everywhere.
 """
@@ -23,9 +22,7 @@ from satcourse.exercises.task import Task
 READ, WORK, SOLVED = "notebooks", "exercises", "solutions"  # an edition is named by its folder
 FOLDS = {"hint", "pseudocode"}
 FOLDED = "<details><summary>{}</summary>\n\n{}\n\n</details>"
-SOLUTION = re.compile(
-    r"^( *)# BEGIN SOLUTION\n(.*?)^ *# END SOLUTION\n?((?: *# STUB [^\n]*\n?)*)", re.MULTILINE | re.DOTALL
-)
+SOLUTION = re.compile(r"^( *)# BEGIN SOLUTION\n(.*?)^ *# END SOLUTION\n?", re.MULTILINE | re.DOTALL)
 TO_READ = """\
 *This edition is to be read. In [the workbook](../exercises/{name}.ipynb), the same text with blanks, you write the functions \
 yourself, and a check looks at each.*"""
@@ -103,12 +100,7 @@ def card(task: Task) -> str:
 
 def stub(code: str, id: str) -> str:
     """A task's cell with the solution cut out: still valid Python that does nothing."""
-
-    def cut(match: re.Match) -> str:
-        stubs = [line.split("# STUB ", 1)[1] for line in match[3].splitlines()] or ["..."]
-        return "".join(f"{match[1]}{line}{f'  # {id}: your code here' * ('...' in line)}\n" for line in stubs)
-
-    return SOLUTION.sub(cut, code).rstrip("\n")
+    return SOLUTION.sub(rf"\1...  # {id}: your code here\n", code).rstrip("\n")
 
 
 def solved(code: str) -> str:
