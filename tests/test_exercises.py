@@ -97,10 +97,10 @@ class TestWhatIsSaid:
             ("4.3", lambda f, e, a: a[:, 0], "expected a tuple of 2, got a tensor of shape (4, 4)"),
             ("6.3", lambda f, log_p, reward, b: log_p * reward, "wrong shape: expected (), got (4,)"),
             ("10.3", lambda f, p, w: (p + w) * [0], "expected a tensor of shape (4, 4), got a list; given"),
-            ("6.4", lambda f, p, *x: f(p * 0 + 1 / len(p), *x), "p plays no part in it; the bias"),
-            ("4.4", lambda f, *x: f(*x)[::-1], "the parts are in the wrong order: h, c; h: wrong value"),
-            ("3.2", lambda f, words, size: f(words, size + 1), "1 too many at the end; expected 3 elements"),
-            ("3.5", lambda f, *x: 8 * f(*x), "8 times what is asked; the mean: wrong value"),
+            ("6.4", lambda f, p, *x: f(p * 0 + 1 / len(p), *x), "p plays no part in it (the bias"),
+            ("4.4", lambda f, *x: f(*x)[::-1], "the parts are in the wrong order: h, c (h: wrong value"),
+            ("3.2", lambda f, words, size: f(words, size + 1), "1 too many at the end (expected ['a', "),
+            ("3.5", lambda f, *x: 8 * f(*x), "8 times what is asked (the mean: wrong value"),
         ):
             assert verdict(id, partial(answer, reference(id))).startswith(f"{id} is wrong: {beginning}")
 

@@ -82,7 +82,7 @@ FAILURES = (
     (lambda e: e, "it returns its input e unchanged"),
     (in_place, "it changes its input e: work on a copy"),
     (lambda e: None if e.shape[0] else 0, "expected a tensor of shape (4, 4), got None; is a return missing?"),
-    (one_value, "it does not sum to 1 over axis 1, but to 1.0004; wrong value at [1, 1]: expected "),
+    (one_value, "it does not sum to 1 over axis 1, but to 1.0004 (wrong value at [1, 1]: expected "),
     (lambda e: e.softmax(1) * torch.nan, "not a number, or infinite"),
     (lambda e: e.softmax(1)[None], "an axis of size 1 too many"),
     (lambda e: e.softmax(1).mT, "axes exchanged: they stand in the order (1, 0)"),

@@ -12,9 +12,8 @@ from torch import Tensor
 def difference(expected: Any, got: Any, tolerance: float = 1e-4, parts: Sequence[str] = ()) -> str | None:
     """Describe the first difference between two results in one line; None if they are equal.
 
-    Results are tensors, numbers, strings, and lists, tuples and dicts of them. A number equals a tensor without axes of the same value,
-    a list a tuple, and float32 may stand for float64. The tolerance is relative to the largest expected number; `parts` names the
-    elements of a sequence in the message.
+    Results are tensors, numbers, strings, and lists, tuples and dicts of them. A number equals a tensor without axes, a list a tuple,
+    and float32 may stand for float64. The tolerance is relative to the largest expected number; `parts` names a sequence's elements.
     """
     try:
         return _difference(expected, got, tolerance, "", parts)
@@ -39,10 +38,10 @@ def _difference(expected: Any, got: Any, tolerance: float, where: str, parts: Se
     elif isinstance(expected, Sequence):
         if isinstance(got, (str, Tensor, np.ndarray)) or not isinstance(got, Sequence):
             return f"{of}expected {kind(expected)} of {len(expected)}, got {kind(got)}"
-        if len(expected) != len(got):
-            return f"{of}expected {len(expected)} elements, got {len(got)}: {short(got)}"
         if all(isinstance(text, str) for text in expected):
             return None if list(expected) == list(got) else f"{of}expected {short(expected)}, got {short(got)}"
+        if len(expected) != len(got):
+            return f"{of}expected {len(expected)} elements, got {len(got)}: {short(got)}"
         names = parts or [f"number {i}" for i in range(len(expected))]
         pairs = list(zip(names, expected, got, strict=True))
     else:
@@ -55,7 +54,7 @@ def _difference(expected: Any, got: Any, tolerance: float, where: str, parts: Se
 
 
 def _not_numbers(expected: Any, got: Any) -> str | None:
-    """Describe a wrong type, shape or device of a number or tensor; None if they are right."""
+    """Describe a wrong type or shape of a number or tensor; None if they are right."""
     shape = tuple(expected.shape) if isinstance(expected, Tensor) else ()
     if not isinstance(got, (Tensor, Number, np.bool_, np.number)):
         wanted = f"a tensor of shape {shape}" if isinstance(expected, Tensor) else "a number"
@@ -71,7 +70,8 @@ def _not_numbers(expected: Any, got: Any) -> str | None:
 
 
 def _values(expected: Tensor, got: Tensor, tolerance: float, of: str) -> str | None:
-    """Describe the value that differs most, beginning with the prefix `of`; None if all are within the tolerance."""
+    """Describe the value that differs most, after the prefix `of`; None if all are within the tolerance."""
+    show = bool if expected.dtype == torch.bool else "{:.5g}".format
     expected, got = expected.detach().double(), got.detach().double()
     finite = expected[expected.isfinite()]
     scale = max(1e-8, finite.abs().max().item()) if finite.numel() else 1.0
@@ -82,7 +82,7 @@ def _values(expected: Tensor, got: Tensor, tolerance: float, of: str) -> str | N
     worst = torch.unravel_index(distance.argmax(), distance.shape)
     at = f" at {[int(index) for index in worst]}" if worst else ""
     share = f"; {int(off.sum())} of {off.numel()} values are off" if off.numel() > 1 else ""
-    return f"{of}wrong value{at}: expected {expected[worst].item():.5g}, got {got[worst].item():.5g}{share}"
+    return f"{of}wrong value{at}: expected {show(expected[worst])}, got {show(got[worst])}{share}"
 
 
 def kind(value: Any) -> str:

@@ -165,9 +165,8 @@ def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial], f
     with contextlib.suppress(Exception):
         advice = task.advise(failing.expected, failing.got) if task.advise else None
     asked = " ".join((inspect.getdoc(task.reference) or "").partition("\n\n")[0].split()).rstrip(".")
-    return f"{behind}; " * bool(behind) + (
-        advice or f"{failing.problem}{_given(task, failing.case)}. Asked is: {asked}"
-    )
+    what = f"{failing.problem}{_given(task, failing.case)}"
+    return advice or (f"{behind} ({what})" if behind else what) + f". Asked is: {asked}"
 
 
 def _unused(task: Task, answer: Callable[..., Any], trial: _Trial) -> str | None:
