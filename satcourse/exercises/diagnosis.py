@@ -54,7 +54,6 @@ def _parts(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str | None:
 
 
 def _sequences(expected: list[Any], got: list[Any]) -> str | None:
-    """`relation` of lists."""
     if all(isinstance(x, Number) for x in (*expected, *got)):
         says = relation(torch.tensor(expected), torch.tensor(got))
         if says:
