@@ -30,10 +30,8 @@ def generate(source: Path, edition: str) -> NotebookNode:
 
 def workbooks(source: Path) -> dict[Path, NotebookNode]:
     """Where the two workbooks of a source are, and what they should be."""
-    return {
-        ROOT / edition / f"{source.stem}.ipynb": generate(source, edition)
-        for edition in (editions.WORK, editions.SOLVED)
-    }
+    both = (editions.WORK, editions.SOLVED)
+    return {ROOT / each / f"{source.stem}.ipynb": generate(source, each) for each in both}
 
 
 def digest(notebook: NotebookNode) -> str:

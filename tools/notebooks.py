@@ -1,11 +1,8 @@
-"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--all]`, or `compare`.
+"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--all]`, `compare`, or `again NN --seed 1`.
 
-notebooks/NN_name.py (Jupytext, percent format) is written by hand. `make` generates notebooks/NN_name.ipynb from it, with the
-installing cell (and Colab's badge, if pyproject.toml has the repository's address), executes those whose cells differ from their
-source, or all with --all, and writes notebooks/INDEX.md. The picture of a cell with the tag `docs:NAME` is written to docs/NAME.png (or
-.jpeg). `compare` writes nothing and fails where what is committed differs from what would be generated.
-
-The same source gives the workbook (editions.py, exercises.py).
+notebooks/NN_name.py (Jupytext, percent format) is written by hand. `make` generates notebooks/NN_name.ipynb from it, executes those
+whose cells differ from their source, or all with --all, and writes notebooks/INDEX.md. The picture of a cell with the tag `docs:NAME`
+is written to docs/NAME.png (or .jpeg). `compare` fails where what is committed differs. `again` prints what it prints with another seed.
 """
 
 import argparse
@@ -57,9 +54,7 @@ def execute(notebook: NotebookNode) -> None:
         for output in cell.get("outputs", ()):
             if output.get("name") == "stderr":  # progress bars and warnings are of that one run
                 continue
-            if WIDGET in output.get(
-                "data", {}
-            ):  # its model lives in the kernel: a page that is read would show an error
+            if WIDGET in output.get("data", {}):  # its model lives in the kernel: a page would show an error
                 output.data, output.metadata = NotebookNode({"text/markdown": NO_WIDGET}), NotebookNode()
             output.get("metadata", {}).pop("needs_background", None)  # figures are readable on any page
             if outputs and output.output_type == "stream" and output.name == outputs[-1].get("name"):
@@ -105,6 +100,16 @@ def make(source: Path) -> None:
     print(f"{source.stem:32} {time.monotonic() - start:5.0f} s {len(text) / 1e6:5.2f} MB", flush=True)
 
 
+def again(source: Path, seed: int) -> None:
+    """Run a notebook with another seed for `manual_seed(0)`, without its claims, and print what it prints."""
+    notebook = generate(source)
+    for cell in notebook.cells:
+        claims = "claims" in cell.metadata.get("tags", ())
+        cell.source = "" if claims else cell.source.replace("manual_seed(0)", f"manual_seed({seed})")
+    execute(notebook)
+    print(*(part.text for cell in notebook.cells for part in cell.get("outputs", ()) if "text" in part), sep="")
+
+
 def index() -> str:
     """The text of notebooks/INDEX.md."""
     return paper_index.page({source.stem: generate(source) for source in sources()})
@@ -113,16 +118,20 @@ def index() -> str:
 def main() -> int:
     """See the top of this file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("make", "compare"))
-    parser.add_argument("names", nargs="*", help="the numbers of some notebooks; all if left out")
+    parser.add_argument("what", choices=("make", "compare", "again"))
+    parser.add_argument("names", nargs="*", help="numbers of notebooks, by default all")
     parser.add_argument("--all", action="store_true", help="execute those too whose source is as before")
+    parser.add_argument("--seed", type=int, default=1, help="of `again`")
     arguments = parser.parse_intermixed_args()  # so that numbers may follow --all
+    for source in sources(arguments.names):
+        if arguments.what == "again":
+            again(source, arguments.seed)
+        elif arguments.what == "make" and (arguments.all or not is_current(source)):
+            make(source)
     page = FOLDER / "INDEX.md"
     if arguments.what == "make":
-        for source in sources(arguments.names):
-            if arguments.all or not is_current(source):
-                make(source)
         page.write_text(index(), encoding="utf-8")
+    if arguments.what != "compare":
         return 0
     stale = [source.stem for source in sources(arguments.names) if not is_current(source)]
     stale += ["INDEX"] if page.read_text(encoding="utf-8") != index() else []

@@ -40,7 +40,6 @@ def relation(expected: Any, got: Any) -> str | None:
 
 
 def _parts(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str | None:
-    """`relation` of results in parts, some of them gradients."""
     wrong = [key for key in expected if difference(expected[key], got[key])]
     back = [key for key in wrong if key.startswith("the gradient at ")]
     values = [key for key in expected if not key.startswith("the gradient at ")]
@@ -54,12 +53,12 @@ def _parts(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str | None:
 
 
 def _sequences(expected: list[Any], got: list[Any]) -> str | None:
+    if sorted(map(repr, expected)) == sorted(map(repr, got)) or not difference(expected[::-1], got):
+        return "the right ones, but in another order"
     if all(isinstance(x, Number) for x in (*expected, *got)):
         says = relation(torch.tensor(expected), torch.tensor(got))
         if says:
             return says
-    if sorted(map(repr, expected)) == sorted(map(repr, got)):
-        return "the right ones, but in another order"
     if len(got) == len(expected):
         return next(relation(*pair) for pair in zip(expected, got, strict=True) if difference(*pair))
     short, long = sorted((expected, got), key=len)
@@ -98,10 +97,9 @@ def _tensors(expected: Tensor, got: Tensor) -> Iterator[tuple[str, Tensor, Tenso
         if not difference(torch.ones_like(sums), sums) and difference(sums, others):
             worst = others.flatten()[(others - 1).abs().argmax()]
             yield f"it does not sum to 1 over axis {axis}, but to {worst:.5g}", sums, sums
-    factor = (expected * got).sum() / expected.square().sum()
+    factor, flat = (expected * got).sum() / expected.square().sum(), got.flatten()
+    if several:
+        yield "the same number everywhere", flat[:1].expand_as(flat), flat
+        yield "the right numbers, but in other places", expected.flatten().sort().values, flat.sort().values
     if several or any(x > 1.5 and abs(x - x.round()) < 1e-4 for x in (factor, 1 / factor)):
         yield f"{factor:.4g} times what is asked", factor * expected, got
-    if several:
-        yield "the same number everywhere", got.flatten()[:1].expand_as(got.flatten()), got.flatten()
-        yield "the right numbers, but in other places", expected.flatten().sort().values, got.flatten().sort().values
-        yield "every value is too large or too small by the same", expected + (got - expected).flatten()[0], got

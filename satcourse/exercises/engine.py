@@ -153,7 +153,7 @@ def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...]) -> _Tria
 
 
 def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial], failing: _Trial) -> str:
-    """A known mistake; or what is behind a wrong result, and the task's advice, or a trial's difference and what is asked."""
+    """A known mistake, the task's advice, or what is behind a trial's difference, this, and what is asked."""
     for message, mistake in task.mistakes.items():
         if _agrees(task, mistake, trials):
             return message
@@ -171,15 +171,18 @@ def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial], f
 
 def _unused(task: Task, answer: Callable[..., Any], trial: _Trial) -> str | None:
     """An input whose numbers change the reference's result, but not the learner's, in words; None if there is none."""
-    for i, name in enumerate(list(inspect.signature(task.reference).parameters)[: len(trial.case)]):
+    parameters = inspect.signature(task.reference).parameters.values()
+    names = [each.name for each in parameters if each.default is each.empty]
+    for i, name in enumerate(
+        names if len(names) == len(trial.case) else ()
+    ):  # else a case has something else to `observe`
         value = trial.case[i]
         if isinstance(value, Tensor) and value.dtype != torch.int64:
             value = ~value if value.dtype == torch.bool else 1.25 * value.roll(1)
         elif isinstance(value, float):
             value = 1.25 * value
         case = (*trial.case[:i], value, *trial.case[i + 1 :])
-        right = task.observe(task.reference, *copy.deepcopy(case))
-        if compare.difference(trial.expected, right):
+        if compare.difference(trial.expected, task.observe(task.reference, *copy.deepcopy(case))):
             got = calls.run(partial(task.observe, answer, *copy.deepcopy(case)), task.seconds)
             if not compare.difference(trial.got, got):
                 return f"{name} plays no part in it"
