@@ -984,7 +984,7 @@ of_hard, of_words, of_control = (trained[name] for name in list(decoders)[:3])
 #
 # The score function has begun to sharpen the maps: their entropy falls to 2.71 (2.60 to 2.79); without it, it rises from 2.88 to 2.98. That
 # pays later: after 300 steps, -10.1 to -9.9 with it and -10.4 without. But sharper maps cost no training: divide the energies by 0.1, and
-# the start has -9.7, the soft control -9.5 to -9.8, and both hard ones, with the score function and without, -9.3 to -9.5. ([docs/results.md](../docs/results.md) has more objectives.)
+# the start has -9.7, the soft control -9.5 to -9.8, and both hard ones, with the score function and without, -9.3 to -9.5.
 
 # %% [markdown]
 # ### Soft above, hard below
