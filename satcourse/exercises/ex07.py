@@ -37,24 +37,33 @@ def _drawn(seed: int) -> NextWords:
     return next_words
 
 
+def _found(answer: Answer, *inputs: Any) -> Any:
+    """The words as a line, of a pair."""
+    found = answer(*inputs)
+    pair = isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[0], list)
+    return {"the words": " ".join(map(str, found[0])), "the log-probability": found[1]} if pair else found
+
+
 @exercise("7.1", "The beam", difficulty=3, minutes=18, equation="Sutskever et al., section 3.2")
 def beam_search(
-    next_words: NextWords, width: int, longest: int, *, keep: str = "", enough: float = math.inf, power: int = 0
+    next_words: NextWords, width: int, longest: int, *, keep: str = "", enough: float = math.inf
 ) -> tuple[list[str], float]:
-    """The best finished caption that a beam finds, and its log-probability; nothing if it finishes none.
+    """Of all extended beginnings the `width` best are kept, and those that end wait aside: the likeliest of them, and its log p.
 
-    By mistake it keeps the finished ones of the "last" step alone, is "narrower" by each, stops at `enough`, or divides by the words.
+    By mistake it keeps the finished ones of the "last" step alone or in "slots" of the beam, is "narrower" by each, or "wider" by those
+    of a step, or stops at `enough`.
     """
     living: list[tuple[float, Prefix]] = [(0.0, ())]
     finished: list[tuple[float, Prefix]] = []
     while living and longest and len(finished) < enough:
         longest -= 1
         grown = [(log_p + math.log(p), (*words, w)) for log_p, words in living for w, p in next_words(words).items()]
-        kept = sorted(grown, reverse=True)[: width - len(finished) * (keep == "narrower")]
-        finished = finished * (keep != "last") + [each for each in kept if each[1][-1] == END]
+        free = [each for each in grown if each[1][-1] == END] if keep == "wider" else []
+        kept = sorted({*grown, *finished[: 99 * (keep == "slots")]} - {*free}, reverse=True)
+        kept = free + kept[: width - len(finished) * (keep == "narrower")]
+        finished = finished * (keep not in ("last", "slots")) + [each for each in kept if each[1][-1] == END]
         living = [each for each in kept if each[1][-1] != END]
-    order = lambda each: (each[0] / len(each[1]) ** power, each)  # noqa: E731
-    log_p, words = max(finished, key=order, default=(-math.inf, ()))
+    log_p, words = max(finished, default=(-math.inf, ()))
     return list(words), log_p
 
 
@@ -67,15 +76,17 @@ beam_search.cases = lambda: [
         (_drawn(12), 4, 7),
         (_drawn(12), 3, 2),
         (_drawn(131), 2, 3),
+        (_drawn(11), 3, 7),
     ),  # 2 are too few
 ]
-beam_search.parts = ("the words", "the log-probability")
+beam_search.observe = _found
 beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 beam_search.mistakes = {
     "this is greedy decoding: keep the `width` best beginnings, not one": lambda *x: beam_search(x[0], 1, x[2]),
-    "the best is chosen by log p per word: the sum decides here": partial(beam_search, power=1),
     "the beam becomes narrower with each caption that ends": partial(beam_search, keep="narrower"),
     "captions that ended early are forgotten: they stay in the race": partial(beam_search, keep="last"),
+    "a caption that ends takes one of the `width` places, in that step": partial(beam_search, keep="wider"),
+    "a finished caption takes no place in later steps": partial(beam_search, keep="slots"),
     "it stops at the first finished caption: others may become better": partial(beam_search, enough=1),
     "it stops when `width` are finished: a living one may become better": lambda *x: beam_search(*x, enough=x[1]),
 }
@@ -83,7 +94,7 @@ beam_search.mistakes = {
 
 @exercise("7.2", "The nucleus", difficulty=2, minutes=8, equation="Holtzman et al., section 3.1")
 def nucleus(p: Tensor, share: float, *, wrong: str = "") -> Tensor:
-    """The distribution p (K,) of its likeliest words alone: the fewest that have at least `share` of it together."""
+    """p (K,) of the fewest likeliest words that together have at least `share`, divided by their sum; 0 elsewhere, in the order of p."""
     order = p.argsort(descending=True)
     sums = p[order].cumsum(0)
     kept = sums - p[order] < share  # what the likelier words have
@@ -135,7 +146,6 @@ def clipped_precision(caption: list[str], references: Captions, n: int, *, large
 clipped_precision.says = "words to triples, repeated and spread over references; a caption without any pair"
 clipped_precision.cases = _precisions
 clipped_precision.mistakes = {
-    "it is not clipped by the references": partial(clipped_precision, largest=lambda counts: 99 * any(counts)),
     "clipped by the sum over the references: take the one that has most": partial(clipped_precision, largest=sum),
 }
 
@@ -146,7 +156,7 @@ def _corpora() -> list[tuple[Any, ...]]:
         _words("a dog runs over the grass", "the brown dog runs on grass"),
         _words("two cats on a red sofa", "cats sit on a big red sofa"),
         _words("a man rides a bike down there", "a man on a bike rides down the road"),
-        _words("a dog", "the dog"),
+        _words("a dog", "the dog on a red red sofa"),
     ]
     return [*((captions, references, N) for N in (1, 2, 3)), (captions[2:3], references[2:3], 4)]
 
@@ -157,22 +167,15 @@ def bleu(
     references: list[Captions],
     N: int,
     *,
-    count: Answer = lambda c, n: max(0, c - n + 1),
     mean: Answer = geometric_mean,
 ) -> float:
-    """The geometric mean of a corpus's precisions, 1 to N: hits of all captions by n-grams of all captions (`count`)."""
+    """The geometric mean over n = 1 to N of: hits of all captions, each by its own references, divided by n-grams of all captions."""
     precisions = []
     for n in range(1, N + 1):
-        counts = [count(len(words), n) for words in captions]
+        counts = [max(0, len(words) - n + 1) for words in captions]
         rows = zip(captions, references, counts, strict=True)
         precisions.append(sum(clipped_precision(words, each, n) * number for words, each, number in rows) / sum(counts))
     return mean(precisions)
-
-
-def _brief(captions: Captions, references: list[Captions], N: int) -> float:
-    pairs = zip(captions, references, strict=True)
-    closest = sum(min((abs(len(it) - len(words)), len(it)) for it in each)[1] for words, each in pairs)
-    return bleu(captions, references, N) * min(1, math.exp(1 - closest / sum(map(len, captions))))
 
 
 bleu.says = "BLEU-1 to BLEU-4 of small corpora, without brevity penalty"
@@ -181,8 +184,9 @@ bleu.mistakes = {
     "the mean of the captions' own BLEU: n-grams are counted over the corpus first": lambda *x: fmean(
         bleu([words], [each], x[2]) if len(words) >= x[2] else 0 for words, each in zip(*x[:2], strict=True)
     ),
-    "there is a brevity penalty: the paper's figures have none": _brief,
-    "captions count alike: sum hits and n-grams over all before you divide": partial(bleu, count=lambda c, n: 1),
+    "each caption has its own references": lambda captions, references, N: bleu(
+        captions, [[*itertools.chain(*references)]] * len(captions), N
+    ),
     "the mean is geometric: the N-th root of the product": partial(bleu, mean=fmean),
     "runs of N words alone: multiply the precisions of 1 to N": partial(bleu, mean=lambda p: p[-1]),
 }
@@ -190,7 +194,7 @@ bleu.mistakes = {
 
 @exercise("7.5", "The paired bootstrap", difficulty=2, minutes=7, equation="Koehn (2004)")
 def bootstrap(one: Answer, other: Answer, picks: np.ndarray, *, most: float = 97.5) -> tuple[float, float, float]:
-    """The lead on all, and the middle 95 % of the leads on resamples, both models on the same."""
+    """one(rows) - other(rows): on all rows, and the percentiles 2.5 and 97.5 over the resamples, both models on the same rows."""
     lead, *leads = (one(rows) - other(rows) for rows in (np.arange(picks.shape[1]), *picks))
     return lead, *np.percentile(leads, (100 - most, most))
 
@@ -219,7 +223,7 @@ bootstrap.mistakes = {
 def plain_cider(
     caption: list[str], references: Captions, pictures: Counter, total: int, *, slip: str = "", most: int = 4
 ) -> float:
-    """Ten times the mean cosine of tf-idf vectors, over runs of 1 to 4 words and all references."""
+    """Ten times the mean, over n = 1 to 4 and all references, of the cosine of vectors: count * log(total / max(1, pictures))."""
 
     def vector(words: list[str], n: int) -> dict[Any, float]:
         found = ngrams(words, n).items()
@@ -249,7 +253,7 @@ plain_cider.mistakes = {
 
 @exercise("7.7", "What captions invent", difficulty=1, minutes=5, equation="Rohrbach et al., section 2.1")
 def chair(said: list[set], there: list[set], *, each: bool = False) -> tuple[float, float]:
-    """Percentages: of all things said those that are not there, and of captions those that say such a thing."""
+    """Percentages: of all things said (a caption's own) those not in its picture, and of captions those that say such a thing."""
     pairs = [(len(ours - theirs), len(ours)) for ours, theirs in zip(said, there, strict=True)]
     whole = sum(n for n, _ in pairs) / sum(map(len, said))
     share = fmean(n / of for n, of in pairs) if each else whole
@@ -257,7 +261,7 @@ def chair(said: list[set], there: list[set], *, each: bool = False) -> tuple[flo
 
 
 chair.says = "captions that invent nothing, something and everything"
-chair.cases = lambda: [([*map(set, ("ab", "c", "abcx", "axyz"))], [*map(set, ("abcd", "ab", "abc", "a"))])]
+chair.cases = lambda: [([*map(set, ("ab", "c", "abcx", "awxyz"))], [*map(set, ("abcd", "ab", "abc", "a"))])]
 chair.parts = ("CHAIR_i", "CHAIR_s")
 chair.mistakes = {
     "CHAIR_i counts over all captions before it divides": partial(chair, each=True),
@@ -306,7 +310,7 @@ lie.mistakes = {"it is true: a program reads the same meaning in it as in a refe
 
 @exercise("7.9", "The lie convicted", difficulty=1, minutes=5, equation="Anderson et al., section 3.2")
 def agreement(said: set, there: set) -> float:
-    """F of two sets of facts: the harmonic mean of the share of `said` that is true and the share of `there` that is said."""
+    """Twice the facts in both, divided by those in `said` (which may be none) plus those in `there`."""
     return 2 * len(said & there) / (len(said) + len(there))
 
 
@@ -326,7 +330,4 @@ agreement.mistakes = {
     "precision alone: 'a star' gets all the points; what is left out must cost": _P,
     "recall alone: who says everything gets all the points; what is false must cost": _R,
     "the plain mean: who says everything gets half; the harmonic mean asks for both": lambda *x: (_P(*x) + _R(*x)) / 2,
-    "this is the intersection over the union; F counts what is common twice": lambda said, there: (
-        len(said & there) / len(said | there)
-    ),
 }

@@ -21,7 +21,7 @@ Parts = list[tuple[Tensor, Tensor]]  # annotation vectors (B, L, D) and captions
 
 @exercise("8.1", "Two losses known in advance", difficulty=1, minutes=5)
 def known_losses(counts: Tensor) -> tuple[float, float]:
-    """-log p of a word if all K are equally likely, and if a model knows how often each occurs (K,)."""
+    """The mean of -ln p over the words that are said: if all K words have the same p, and if p is how often each occurs."""
     p = counts / counts.sum()
     return math.log(len(counts)), -torch.xlogy(p, p).sum().item()
 
@@ -31,9 +31,6 @@ known_losses.cases = lambda: [
     (torch.tensor(counts),) for counts in ([1.0, 1.0, 2.0, 4.0], [8.0, 0.0, 2.0], [5.0] * 6 + [70.0])
 ]
 known_losses.parts = ("all words equally likely", "by how often each occurs")
-known_losses.mistakes = {
-    "these are bits: nats take the natural logarithm": lambda x: tuple(v / math.log(2) for v in known_losses(x)),
-}
 
 
 def _learner(seed: int, dropout: float = 0.0) -> tuple[Decoder, Any, Parts]:
@@ -61,7 +58,7 @@ def _overfitted(answer: Answer, seed: int, steps: int) -> Any:
 def overfit(
     decoder: Decoder, optimiser: Any, a: Tensor, captions: Tensor, steps: int, *, wrong: str = ""
 ) -> list[float]:
-    """The losses per word before each of `steps` steps on one batch."""
+    """Before each of `steps` steps, the loss: the sum over all words of the batch divided by their number, without `PAD`."""
     losses = []
     for _ in range(steps):
         each = word_losses(decoder(a, captions).logits, captions)
@@ -87,12 +84,12 @@ overfit.mistakes = {
 
 @exercise("8.3", "Warm-up and cosine", difficulty=1, minutes=5)
 def learning_rate(
-    step: int, steps: int, warmup: int, highest: float, first: int = 1, start: int = 0, last: int = 0, period: int = 1
+    step: int, steps: int, warmup: int, highest: float, first: int = 1, start: int = 0, last: int = 0
 ) -> float:
-    """The rate of a step, from 0: linear in the first `warmup` steps, times half a period of a cosine."""
+    """highest, times (step + 1) / warmup up to 1 (or 1 without warm-up), times a cosine's half period from 1 at step 0 to 0 at `steps`."""
     rise = min(1.0, (step + first) / warmup) if warmup else 1.0
     start *= warmup
-    return highest * rise * (1 + math.cos(period * math.pi * max(0, step - start) / (steps - start - last))) / 2
+    return highest * rise * (1 + math.cos(math.pi * max(0, step - start) / (steps - start - last))) / 2
 
 
 learning_rate.says = "four steps of three trainings, one without warm-up"
@@ -101,18 +98,14 @@ learning_rate.cases = lambda: [
 ]
 learning_rate.mistakes = {
     "the first step has a rate of 0: step 0 belongs to the warm-up": partial(learning_rate, first=0),
-    "the cosine does not fall": partial(learning_rate, period=0),
     "the cosine waits for the end of the warm-up: it begins at step 0, too": partial(learning_rate, start=1),
-    "one factor or the other: the rate is multiplied by both": lambda k, n, w, r: learning_rate(
-        k, n, w, r, period=k >= w
-    ),
     "the cosine is 0 in the last step: it would be so at step number `steps`": partial(learning_rate, last=1),
 }
 
 
 @exercise("8.4", "Means of unequal parts", difficulty=2, minutes=6)
 def shares(parts: list[Tensor]) -> list[float]:
-    """Each part's share of all words, end marks too: captions (B, C), padded by `PAD`."""
+    """Each part's share of all words. Words are all ids but `PAD`; 0 is the end mark, a word too."""
     words = [(captions != PAD).sum().item() for captions in parts]
     return [count / sum(words) for count in words]
 
@@ -133,6 +126,7 @@ shares.observe = lambda answer, parts: got.tolist() if isinstance(got := answer(
 shares.mistakes = {
     "captions are counted, not words": lambda parts: [len(each) / sum(map(len, parts)) for each in parts],
     "padding is counted: `captions != PAD` are the words": lambda parts: shares([each + 9 for each in parts]),
+    "the end mark is a word, too, and its id is 0": lambda parts: shares([each - (each == 0).long() for each in parts]),
 }
 
 
@@ -147,7 +141,8 @@ def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
     losses = [answer(decoder, optimiser, scaler, parts, torch.bfloat16, most) for _ in range(3)]
     return {
         "it computes in": str({dtype for dtype, _ in seen}),
-        "gradients go backwards": "part by part" if all(done for _, done in seen[1::2]) else "once, with all kept",
+        "when the second part begins": "the first one's gradients are "
+        + ("there" if all(done for _, done in seen[1::2]) else "not there, or emptied"),
         **{f"the loss of step {k}": loss for k, loss in enumerate(losses, 1)},
         "how far the weights moved": _weights(decoder) - before,
     }
@@ -157,11 +152,12 @@ def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
 def step(
     decoder: Decoder, optimiser: Any, scaler: Any, parts: Parts, half: torch.dtype, most: float, *, wrong: str = ""
 ) -> float:
-    """One step by the mean loss per word of all parts, which is given back: scaled, part by part, unscaled, clipped."""
+    """One step on the mean loss per word of all parts, which is returned: part by part, by its share, scaled; then unscaled and clipped."""
     if wrong != "full":
         optimiser.zero_grad()
     total = 0.0
-    for share, (a, captions) in zip(shares([y for _, y in parts]), parts, strict=True):
+    each = [1 / len(parts)] * len(parts) if wrong == "alike" else shares([y for _, y in parts])
+    for share, (a, captions) in zip(each, parts, strict=True):
         with torch.autocast(a.device.type, half):
             logits = decoder(a, captions).logits
         loss = share * word_losses(logits, captions).sum() / (captions != PAD).sum()
@@ -184,6 +180,7 @@ step.mistakes = {
     "the gradients of the step before are still there: empty them": partial(step, wrong="full"),
     "the scaled gradients are clipped: unscale them first": partial(step, wrong="scaled"),
     "the gradients are not clipped": partial(step, wrong="long"),
+    "the parts count alike: multiply each mean by its share of the words": partial(step, wrong="alike"),
     "infinite gradients reach the weights: let the scaler take the step": partial(step, wrong="infinite"),
 }
 
@@ -199,7 +196,7 @@ def _resumed(answer: Answer, *stops: int) -> Any:
 
 @exercise("8.6", "As if never stopped", difficulty=2, minutes=12)
 def train_on(decoder: Decoder, optimiser: Any, batches: Parts, last: int, file: Path, *, forgets: str = "") -> None:
-    """Train on batches up to `last`, from where the file says, if there is one; then write it."""
+    """One step on each of batches[done:last], as if never stopped: read weights, means, random state and done before, save them after."""
     done = 0
     if file.exists():
         weights, means, random, done = torch.load(file)
@@ -226,7 +223,7 @@ train_on.mistakes = {
 
 @exercise("8.7", "A timing on trial", difficulty=2, minutes=12)
 def faster(ours: list[float], theirs: list[float]) -> bool:
-    """Whether a fair coin would win so many rounds in at most 5 % of all cases."""
+    """Whether a fair coin would win as many of the rounds, or more, with a probability of at most 5 %."""
     rounds, won = len(ours), sum(map(operator.lt, ours, theirs))
     return sum(math.comb(rounds, k) for k in range(won, rounds + 1)) <= 0.05 * 2**rounds
 
