@@ -475,7 +475,8 @@ axes[0].annotate("$z$", inputs.mean(0).tolist(), xytext=(-6, 11), textcoords="of
 plt.show()
 
 # %% [markdown]
-# With 0, $z$ is the plain mean; with 30, it lies on the best. In between they share smoothly, so a network can learn where to look; the gradient of an argmax is zero almost everywhere.
+# With 0, $z$ is the plain mean; with 30, it lies on the best. In between they share smoothly, so a network can learn where to look; the
+# gradient of an argmax is zero almost everywhere.
 #
 # ### Words that are not there
 #
