@@ -18,7 +18,7 @@ _VGG = (*_BLOCK, *_BLOCK, *((3, 1),) * 4, (2, 2), *((3, 1),) * 4, (2, 2), *((3, 
 
 @exercise("2.1", "From maps to annotation vectors", difficulty=1, minutes=4, equation="section 3.1.1")
 def places(maps: Tensor) -> Tensor:
-    """The rows of a grid one after the other, as satlib's encoders have them: (B, D, h, w) -> (B, h w, D)."""
+    """The vector of each place, row by row from the top left, each row from left to right: (B, D, h, w) -> (B, h w, D)."""
     return maps.flatten(2).transpose(1, 2)
 
 
