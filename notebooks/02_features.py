@@ -513,8 +513,8 @@ print(f"{len(both)} of {len(told)} captions have both objects right; of these, i
 print(f"the right one first: {100 * np.mean(in_order):.0f}; beside or above: {100 * np.mean(same_axis):.0f}")
 
 # %% [markdown]
-# They survive the mean. We trained it again, once with the coordinates and once without: 99 and 59 in 100 name the objects in the correct
-# order. (With zeros for coordinates, the former has 58. "Beside" or "above" hardly needs them: 89 and 87.) The mean loses something else,
+# They survive the mean. We trained it again with the coordinates, and twice without: 99, and 59 and 61, in 100 name the objects in the correct
+# order. (With zeros for coordinates, the first has 58. "Beside" or "above" hardly needs them: 89, 87 and 92.) The mean loses something else,
 # which property belongs to which object: in 53 of 100 captions an object is wrong, but only 6 of those 264 name a property that is not there.
 #
 # ## Which encoder?
