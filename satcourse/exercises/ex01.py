@@ -41,7 +41,7 @@ def _speakers() -> list[tuple[Speaker, Tensor, int]]:
 def taught(
     step: Speaker, s: Tensor, y: Sequence[int], *, moves: bool = True, late: int = 0, own: bool = False
 ) -> list[Tensor]:
-    """The logits for each true word: the decoder is fed None, then each time the true word before."""
+    """The logits for each true word: step is given None first, then the true word before, and each time the state that it last returned."""
     found: list[Tensor] = []
     for before in [None, *y, END][late:][: len(y)]:
         logits, new, _ = step(int(found[-1].argmax()) if own and found else before, s)
@@ -100,10 +100,6 @@ attend.parts = ("z", "the weights")
 attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
     "the scores weigh the inputs as they are: a softmax comes first": lambda e, a: (e @ a, e),
-    "exp(100) is infinite in float32: subtract the largest score first": lambda e, a: (
-        (e.exp() / e.exp().sum()) @ a,
-        e.exp() / e.exp().sum(),
-    ),
     "an argmax has no gradient: a softmax lets the others share": lambda e, a: (a[e.argmax()], 1.0 * (e == e.max())),
     "a sigmoid asks each input alone: a softmax makes them share": lambda e, a: (e.sigmoid() @ a, e.sigmoid()),
 }
@@ -174,7 +170,7 @@ def _glances(seed: int, on: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor,
 
 @exercise("1.7", "The noun, or merely the next word?", difficulty=2, minutes=7)
 def noun_or_next(peak: Tensor, own: Tensor, noun: Tensor, *, least: int = 2) -> tuple[Tensor, Tensor]:
-    """Percentages of peaks on the noun and on the next word, of the determiners whose noun is not the next word: all (N,)."""
+    """Of the determiners whose noun is not the next word: how many percent of the peaks are on the noun, and how many on the next word."""
     apart = noun - own >= least
     on_noun, on_next = (100 * (peak == place)[apart].float().mean() for place in (noun, own + 1))
     return on_noun, on_next
@@ -201,7 +197,7 @@ noun_or_next.mistakes = {
 def lit(
     encode: Callable[..., Tensor], write: Callable[..., Tensor], x: Tensor, s: Tensor, *, still: bool = False
 ) -> tuple[list[int], list[int]]:
-    """The words said with all the weight on each place, read in its sentence and read alone."""
+    """The word with the largest logit in write(z, s), for each state z in encode(x), and for each word's state when only that word is encoded."""
     states = encode(x)
     alone = [states[i] if still else encode(x[i : i + 1])[0] for i in range(len(x))]
     inside, apart = ([int(write(z, s).argmax()) for z in each] for each in (states, alone))
@@ -210,19 +206,21 @@ def lit(
 
 def _reader(x: Tensor) -> Tensor:
     """States that have heard their neighbours."""
-    return numbers(K, D)[x] + numbers(K, D, seed=3)[x].mean(0)
+    return numbers(K, D)[x] + numbers(K, D, seed=3)[x].sum(0) / 3
 
 
 lit.says = "the words for each of 9 and of 6 places, read in their sentence and alone"
 lit.cases = lambda: [
-    (_reader, lambda z, s: numbers(K, D) @ (z - s), torch.randperm(K, generator=generator(n))[:n], numbers(D, seed=1))
+    (
+        _reader,
+        lambda z, s: torch.nn.functional.normalize(numbers(K, D)) @ (z - s),
+        torch.randperm(K, generator=generator(n))[:n],
+        numbers(D, seed=1),
+    )
     for n in (9, 6)
 ]
 lit.parts = ("in the sentence", "alone")
 lit.mistakes = {
-    "these are logits: which word has the largest?": lambda encode, write, x, s: (
-        ([write(z, s) for z in encode(x)],) * 2
-    ),
     "the artefact lives: a state of the whole sentence has heard the other words; encode each word again, alone": partial(
         lit, still=True
     ),

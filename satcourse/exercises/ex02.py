@@ -18,7 +18,7 @@ _VGG = (*_BLOCK, *_BLOCK, *((3, 1),) * 4, (2, 2), *((3, 1),) * 4, (2, 2), *((3, 
 
 @exercise("2.1", "From maps to annotation vectors", difficulty=1, minutes=4, equation="section 3.1.1")
 def places(maps: Tensor) -> Tensor:
-    """The rows of a grid one after the other, as satlib's encoders have them: (B, D, h, w) -> (B, h w, D)."""
+    """The vector of each place, row by row from the top left, each row from left to right: (B, D, h, w) -> (B, h w, D)."""
     return maps.flatten(2).transpose(1, 2)
 
 
@@ -68,7 +68,7 @@ def _at_every_maximum(values: Tensor, pooled: Tensor) -> Tensor:
 
 @exercise("2.3", "Undo a pooling", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
 def unpool(values: Tensor, pooled: Tensor) -> Tensor:
-    """PyTorch's unpooling, each value to the first of the largest of its window in `pooled`: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
+    """Each value at the first of the largest of its window in `pooled`, row by row, and zeros elsewhere: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
     _, switches = functional.max_pool2d(pooled, 2, return_indices=True)
     return functional.max_unpool2d(values, switches, (2, 2))
 
@@ -94,7 +94,7 @@ def down(
     bias: bool = False,
     gate: bool = True,
 ) -> Tensor:
-    """A deconvnet: transposed convolutions without bias, ReLUs of the signal, unpooling; the last module first."""
+    """From the last module to the first: the transposed convolution without bias, a ReLU, and for a pooling unpool with the last map left."""
     left = [*pooled]
     for module in reversed(modules):
         if isinstance(module, nn.Conv2d):
@@ -108,10 +108,11 @@ def down(
 
 def _blocks() -> nn.Sequential:
     """Three blocks, as VGG's are, but with one convolution each."""
-    block = nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
-    for weight in block[0].parameters():
-        weight.data = numbers(*weight.shape)
-    return nn.Sequential(*block, *block, *block[:2]).requires_grad_(False)
+    modules = [each for _ in range(3) for each in (nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))][:-1]
+    for i, module in enumerate(modules):
+        for weight in module.parameters():
+            weight.data = numbers(*weight.shape, seed=i)
+    return nn.Sequential(*modules).requires_grad_(False)
 
 
 down.says = "signals of both signs, through three convolutions, three ReLUs and two poolings"
@@ -128,7 +129,7 @@ down.mistakes = {
 
 @exercise("2.5", "How alike two places are", difficulty=1, minutes=5)
 def cosines(a: Tensor, q: Tensor) -> Tensor:
-    """The cosine of each vector (L, D) with q (D,): (L,)."""
+    """The dot product of each row of a with q, over the length of the row and the length of q: (L, D), (D,) -> (L,)."""
     return functional.cosine_similarity(a, q[None])
 
 
