@@ -808,7 +808,7 @@ for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-
 # %% [markdown]
 # With VGG-19, 1.2 points of BLEU-4 (0.2 to 2.2), but by CIDEr nothing certain; with EfficientNet-Lite0 no difference is certain. The interval covers the choice of test
 # images, not the seed of the training: in an earlier pair of VGG-19 runs, [no difference was certain](../docs/results.md). On scenes,
-# whose captions say where things are, 98 percent are right with attention and 41 without.
+# whose captions have to tell two objects apart, 98 percent are right with attention and 41 without.
 
 # %% [markdown]
 # ## On trial: a timing
