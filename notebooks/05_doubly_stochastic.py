@@ -261,7 +261,7 @@ plt.show()
 # ## Its scale
 #
 # How strong is $\lambda = 1$? A model that knows nothing yet has even maps and gives each of the paper's $K = 10{,}000$ words the probability
-# $1/K$. With Flickr8k's $C = 11.8$ words per caption, its penalty is 1.59 times its cross-entropy $C \ln K$. All of it is the constant. What counts is the gradient, and that depends on how a program writes its loss. Somebody's
+# $1/K$. With Flickr8k's $C = 11.8$ words per caption, its penalty is 1.59 times its cross-entropy $C \ln K$, all of it the constant. What counts is the gradient, and that depends on how a program writes its loss. Somebody's
 # program takes means, over words for the cross-entropy and over places for the penalty, and says `weight = 1`. (All captions of a batch
 # have $C$ words.) Which $\lambda$ in equation 14 would train the same model?
 
@@ -795,7 +795,7 @@ plt.show()
 # ## What to remember
 #
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
-# - Our decoders covered the picture with broad maps. That delayed them, by 0.1 nats after three epochs, and later restrained overfitting.
+# - Our decoders covered the picture with broad maps. That cost 0.1 nats per word after three epochs, nothing after seven, and later restrained overfitting.
 # - In six programs, a weight of 1 was anything from 0 to 12 on the paper's scale. Convert it before you copy it.
 # - Soft attention nearly multiplies the places' opinions (NWGM), the marginal averages them. Where the lit places agree, so do they.
 # - bound = log NWGM + log Z. Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).

@@ -60,9 +60,6 @@ vocabulary.cases = lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (["Zebras
 vocabulary.mistakes = {
     "of a vocabulary of K, K - 2 words are left: two are special": lambda *x: vocabulary(x[0], x[1] + 2),
     "equally frequent words stand in the order of their captions: sort them": _unsorted,
-    "ties are cut by the order of the captions: sort before you keep the first": lambda captions, size: [
-        word for word in vocabulary(captions, 10**6) if word in _unsorted(captions, size)
-    ],
 }
 
 

@@ -82,7 +82,7 @@ attend.mistakes = {
 def lstm_step(
     Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The new c = f c + i g, and h = o tanh(new c): the rows are those of i, f, g, o, a quarter each; sigmoids, but tanh for g."""
+    """The new c = f c + i g, and h = o tanh(new c): rows of i, f, g, o; sigmoids, but tanh for g."""
     i, f, g, o = (Ey @ W.T + h @ U.T + z @ Z.T + b).chunk(4, 1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c
@@ -109,6 +109,13 @@ def _model(seed: int) -> Any:
     return x
 
 
+def _look(answer: Answer, parts: tuple[str, ...], *inputs: Tensor) -> Any:
+    got = with_gradients(*("a", "h", "c", "Ey")[: len(inputs)], parts=parts)(answer, *inputs)
+    if not isinstance(got, dict) and got is not ...:
+        raise Failed(f"return {len(parts)} tensors: {', '.join(parts)}")
+    return got
+
+
 @exercise("4.5", "One word", 2, 10, "equations 1 to 7")
 def one_word(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, gate: bool = True, late: bool = False) -> Any:
     """Equations 1 to 7: attend with the old h, gate z by beta, step; then L_o of Ey + L_h h + L_z z, with the new h."""
@@ -121,8 +128,8 @@ def one_word(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, gate: bool = T
 one_word.says = "logits, map, h, c, and gradients"
 one_word.cases = lambda: [(2,), (1,)]
 one_word.parts = ("logits", "alpha", "h", "c")
-one_word.observe = lambda f, B: with_gradients("a", "h", "c", "Ey", parts=one_word.parts)(
-    partial(f, _model(B)), *_inputs((B, L, 6), (B, 6), (B, 6), (B, m))
+one_word.observe = lambda f, B: _look(
+    partial(f, _model(B)), one_word.parts, *_inputs((B, L, 6), (B, 6), (B, 6), (B, m))
 )
 one_word.given = "a batch of {}".format
 one_word.mistakes = {
@@ -147,8 +154,8 @@ def unroll(x: Any, a: Tensor, captions: Tensor, read: str = "truth") -> tuple[Te
 unroll.says = "logits, maps and gradients, of five words and of one"
 unroll.cases = lambda: [(3, 5), (1, 1)]
 unroll.parts = ("logits", "alphas")
-unroll.observe = lambda f, B, C: with_gradients("a", parts=unroll.parts)(
-    lambda a: f(_model(B), a, torch.arange(B * C).view(B, C) % 7), numbers(B, L, 6)
+unroll.observe = lambda f, B, C: _look(
+    lambda a: f(_model(B), a, torch.arange(B * C).view(B, C) % 7), unroll.parts, numbers(B, L, 6)
 )
 unroll.given = "{} captions of length {}".format
 unroll.mistakes = {
@@ -234,5 +241,5 @@ outside.observe = lambda answer, a, k: "a plane" if answer(a, k) else "none"
 outside.given = lambda a, k: f"vector {k} of {tuple(a.shape)}"
 outside.mistakes = {
     "never a plane: is a_k among the others? Leave it out": lambda a, k: False,
-    "there is a plane, but your steps do not reach it: 300, each by the worst place": partial(outside, steps=50),
+    "a plane is there, but not reached: 300 steps, each by the worst place": partial(outside, steps=50),
 }

@@ -80,7 +80,7 @@ equivalent_lambda.cases = lambda: [(1.0, 12, 196), (0.5, 10, 49), (2.0, 7, 5)]
 
 @exercise("5.5", "What the maps do", 2, 8)
 def describe(alphas: Tensor) -> Tensor:
-    """Percent of the places with a mean weight below 0.5 / L; mean entropy of the maps; mean over pairs of half the sum of |difference|."""
+    """Percent of places with a mean weight below 0.5 / L; the maps' mean entropy; mean over pairs of half the sum of |difference|."""
     share = alphas.mean(1)
     ignored = 100 * (share < 0.5 / share.shape[1]).float().mean(1)
     return torch.stack([ignored, attention.entropy(alphas).mean(1), attention.movement(alphas).mean(1)], 1)
@@ -114,7 +114,7 @@ every_place.cases = lambda: [(2,), (1,)]
 every_place.observe = _looks
 every_place.parts = ("alpha", "n")
 every_place.given = "a batch of {}".format
-every_place.mistakes = {"the other places are still there, as zeros: leave them out, keys and all": _zeros}
+every_place.mistakes = {"the other places are still there, as zeros: leave them out": _zeros}
 
 
 nwgm = exercise("5.7", "A geometric mean", 3, 10, "section 4.2")(course.nwgm)
