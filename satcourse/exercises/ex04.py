@@ -112,7 +112,7 @@ def _model(seed: int) -> Any:
 def _look(answer: Answer, parts: tuple[str, ...], *inputs: Tensor) -> Any:
     got = with_gradients(*("a", "h", "c", "Ey")[: len(inputs)], parts=parts)(answer, *inputs)
     if not isinstance(got, dict) and got is not ...:
-        raise Failed(f"return {len(parts)} tensors: {', '.join(parts)}")
+        raise Failed(f"expected {len(parts)} tensors: {', '.join(parts)}")
     return got
 
 
