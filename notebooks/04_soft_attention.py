@@ -361,7 +361,7 @@ print(
 # %% [markdown]
 # A weighted mean cannot leave the *hull* of what it averages: the grey area that the outermost vectors span. As the map sharpens it slides from the plain mean to a
 # single vector, smoothly, and that is why it can be learned. On the right, place 3 pulls hardest; places 2 and 5,
-# though farther away, hardly pull with their few percent of the weight, and place 6, with more weight than place 4, pulls less: it is near.
+# though farther away, hardly pull with so little weight, and place 6, with more weight than place 4, pulls less: it is near.
 #
 # And $a_6$, inside the hull? A mixture of the others can lie exactly on it. How is the decoder, which only gets $\hat z$, to tell such a
 # blend from one look at place 6? That comes to trial at the end.
@@ -827,7 +827,7 @@ reveal("nats per word that the mean of all places costs", all_places)
 #
 # On which? $\alpha_t$ comes from $h_{t-1}$, which has read $y_{t-2}$. The last word, $y_{t-1}$,
 # enters *after* the decoder has looked, so a word can move the second map after it, and no earlier one. We
-# change the second word of a caption and measure how far each map moves (total variation).
+# change the second word of a caption and measure how far each map moves, from 0 to 1 (total variation).
 
 
 # %%
@@ -917,7 +917,7 @@ print(f'{sum(in_order)} of {len(in_order)} captions with "a" in front name the u
 # %% [markdown]
 # After "a" the light is on the upper object already, and the captions say why: all 1,333 of those that begin with "a" name
 # the upper or the left object first. Our colours decided nothing, the order had. The colour describes what the decoder is
-# looking at already, and "a" with the other object's colour never occurs in training.
+# looking at, and "a" with the other object's colour never occurs in training.
 
 # %% [markdown]
 # ## On trial: the hull
