@@ -89,7 +89,7 @@ right.set_yticks(range(0, 196, 50))
 show_photographs(figure)
 
 # %% [markdown]
-# We try every part at toy size first, with random weights: two images of six places.
+# First every part at toy size: random weights, two images of six places.
 
 # %%
 B, L, D, m, n, K = 2, 6, 5, 3, 4, 7
@@ -127,8 +127,7 @@ assert_close(init_h(shuffled.mean(1)), h)
 # > **Paper, equation 4.** A model $f_{att}$, a multilayer perceptron that sees the previous hidden state, scores each place:
 # > $$e_{ti} = f_{att}(a_i, h_{t-1}).$$
 #
-# The state asks a question, and each place answers with one number, its *energy*. The perceptron has one hidden layer,
-# as in the translator of notebook 01:
+# The state asks a question, and each place answers with one number, its *energy*. The perceptron has one hidden layer:
 #
 # $$e_{ti} = v \cdot \tanh(W_a a_i + W_h h_{t-1} + b).$$
 #
@@ -266,8 +265,7 @@ for d in (4, 64, 512):
 # %% [markdown]
 # At $d = 512$ one place out of 196 gets nine tenths of the weight by pure chance. Such a softmax is *saturated*:
 # places without weight get no gradient, so what chance has chosen is hard to undo. Divided by $\sqrt d$,
-# the energies spread by 1 whatever $d$ is. That is the root in the Transformer's $QK^\top / \sqrt d$. (Our perceptron is scaled, too:
-# PyTorch draws its first $v$ between $\pm 1 / \sqrt k$.)
+# the energies spread by 1 whatever $d$ is. That is the root in the Transformer's $QK^\top / \sqrt d$.
 
 # %% [markdown]
 # ## Weights become one vector: the context
@@ -363,9 +361,9 @@ print(
 # %% [markdown]
 # A weighted mean cannot leave the *hull* of what it averages: the grey area that the outermost vectors span. As the map sharpens it slides from the plain mean to a
 # single vector, smoothly, and that is why it can be learned. On the right, place 3 pulls hardest; places 2 and 5,
-# though farther away, hardly pull with their few percent of the weight.
+# though farther away, hardly pull with so little weight, and place 6, with more weight than place 4, pulls less: it is near.
 #
-# And $a_6$, inside the hull? A mixture of the others can lie exactly on it. How should the decoder, which only gets $\hat z$, tell such a
+# And $a_6$, inside the hull? A mixture of the others can lie exactly on it. How is the decoder, which only gets $\hat z$, to tell such a
 # blend from one look at place 6? That comes to trial at the end.
 
 # %% [markdown]
@@ -375,8 +373,8 @@ print(
 # > **Paper, section 4.2.1.** From the previous state the model also predicts a scalar gate, $\beta_t = \sigma(f_\beta(h_{t-1}))$, which
 # > multiplies the context. It lets the decoder weigh, at each word, the language against the image.
 #
-# Weights that sum to one have no way of saying "nothing here helps". The gate has. With $f_\beta(h) = w \cdot h + b$ it is one number for
-# each image, and multiplies all dimensions of its context.
+# Weights that sum to one have no way of saying "nothing here helps". The gate has: with $f_\beta(h) = w \cdot h + b$, one number for
+# each image.
 
 # %% [markdown]
 # ## The state moves on: an LSTM
@@ -584,7 +582,7 @@ def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor,
 # ```
 
 # %% [markdown]
-# One thing to admit: the paper's encoder was trained to classify ImageNet, ours *on captions*, some of them of our
+# The paper's encoder was trained to classify ImageNet, ours *on captions*, some of them of our
 # 500 training scenes. It stays frozen. The 100 test scenes are new to both.
 
 # %% jupyter={"source_hidden": true}
@@ -697,12 +695,12 @@ print(f"by luck, in captions of the next scene: {luck}")
 print(f"captions right in size, colour, pattern, shape and relation: {sum(whole)} of 100")
 
 # %% [markdown] tags=["answer"]
-# About 195 of 200 (machines round differently); luck would give 19. Some 60 captions are right in
+# About 195 of 200; luck would give 19. Some 60 captions are right in
 # everything (51 to 64 over three seeds).
 
 # %% [markdown]
-# Here are the first caption that is right in every word, and the worst of all. The picture keeps its colours where the
-# weight was high *when the word was chosen*; the line is drawn at half of the map's maximum.
+# The first caption that is right in every word, and one of the worst. The picture keeps its colours where the
+# weight was high *when the word was chosen*; the line is at half of the map's maximum.
 
 # %% jupyter={"source_hidden": true}
 worst = int(np.argmin(np.array(hits) + whole))
@@ -746,7 +744,7 @@ print(f"from the middle of the object to the peak: {round(down)} pixels down, {r
 # %% [markdown]
 # 98 percent on the object, against 51 for a map that ignores the word.
 #
-# But on average the peak is 9 pixels *below* the middle of the object, more than half a cell. A convolution sees further than its
+# But on average the peak is 9 pixels *below* the middle of the object. A convolution sees further than its
 # own cell, so the encoder may put the news of an object a little to the side: a map tells
 # you which vector was read, not where its evidence came from. Read the maps as pointers, not as outlines.
 
@@ -769,8 +767,8 @@ axis.tick_params("x", rotation=70)
 plt.show()
 
 # %% [markdown]
-# It is wide open for colours and shapes and lowest where grammar decides, at 0.16 to 0.22 for "is" and "of" (three seeds). But it does
-# not close, and for "the" it stays 0.25 to 0.44 open.
+# It is wide open for the colours and shapes of what is looked at, and low for words between or beyond objects: 0.16 to 0.22 for "is" and
+# "of" (three seeds), but 0.21 to 0.27 also for "above", which only the picture decides.
 
 # %% [markdown]
 # ## Sharpen it, blur it: what does it cost?
@@ -817,7 +815,7 @@ reveal("nats per word that the mean of all places costs", all_places)
 # Looking at one place costs 0.18 nats per word, looking at everything 0.84 (over three seeds 0.10 to 0.20, and 0.82 to 0.87). Training has found the bottom of the valley all by itself.
 
 # %% [markdown]
-# Part of this is that the decoder has never met such contexts. But a decoder that is trained with even maps still loses about 0.55
+# Part of this is that the decoder has never met such contexts. But one that is trained with even maps still loses about 0.56
 # nats per word (three seeds), and names 36 of the 200 objects at best.
 
 # %% [markdown]
@@ -829,8 +827,7 @@ reveal("nats per word that the mean of all places costs", all_places)
 #
 # On which? $\alpha_t$ comes from $h_{t-1}$, which has read $y_{t-2}$. The last word, $y_{t-1}$,
 # enters *after* the decoder has looked, so a word can move the second map after it, and no earlier one. We
-# change the second word of a caption and measure how far each map moves (total variation: 0 for the same map, 1 for maps
-# without a place in common).
+# change the second word of a caption and measure how far each map moves, from 0 to 1 (total variation).
 
 
 # %%
@@ -876,7 +873,7 @@ for height, (kind, cases) in enumerate(kinds.items()):
     numbers, *words = zip(*cases, strict=True)
     distance, _ = moved(
         a_tests[list(numbers)], *([f"{each} a a" for each in beginning] for beginning in words)
-    )  # "a a": not read
+    )  # the map of the last "a" has read neither "a" yet
     axis.plot(distance[:, -1], height + np.linspace(-0.2, 0.2, len(numbers)), "o", color=f"C{height}", alpha=0.6)
     means.append(distance[:, -1].mean().item())
     print(f"{kind:20} {len(numbers)} scenes, mean {means[-1]:.2f}")
@@ -889,11 +886,11 @@ by_relation, by_colour, _ = means
 reveal("how far a colour that decides moves the light", by_colour)
 
 # %% [markdown] tags=["answer"]
-# "Above" and "below" move the light from one object to the other, 0.86. A colour moves it by 0.04 where it decides and by
-# 0.05 where it is wrong. This surprised us.
+# "Above" and "below" move the light from one object to the other, 0.86 (0.79 to 0.86 over three seeds). A colour moves it by 0.04
+# where it decides and by 0.05 where it is wrong. This surprised us.
 
 # %% [markdown]
-# Was the matter settled earlier? Which object has the light before any colour is spoken, and which do the captions name first?
+# Which object has the light before any colour is spoken, and which do the captions name first?
 
 # %% jupyter={"source_hidden": true}
 stacked = [number for number, _, _ in kinds["above | below"]]
@@ -919,9 +916,8 @@ print(f'{sum(in_order)} of {len(in_order)} captions with "a" in front name the u
 
 # %% [markdown]
 # After "a" the light is on the upper object already, and the captions say why: all 1,333 of those that begin with "a" name
-# After "a" the light is on the upper object already, and the captions say why: all 1,333 of those that begin with "a" name
-# the upper or the left object first. Our colours decided nothing, the order had: the word describes what the decoder is
-# looking at, and the other half of our beginnings never occurs in training.
+# the upper or the left object first. Our colours decided nothing, the order had. The colour describes what the decoder is
+# looking at, and "a" with the other object's colour never occurs in training.
 
 # %% [markdown]
 # ## On trial: the hull
@@ -930,8 +926,8 @@ print(f'{sum(in_order)} of {len(in_order)} captions with "a" in front name the u
 # proved. But a picture has two dimensions, an annotation vector 512.
 #
 # You write the control. No blend of the others equals $a_k$ if a plane separates it from them, that is if some direction
-# $w$ has $w \cdot (a_k - a_j) > 0$ for all $j \ne k$. Rosenblatt's perceptron (1958) finds such a
-# direction if there is one: begin with any $w$, and as long as some $j$ is on the wrong side, add its $a_k - a_j$ to $w$.
+# $w$ has $w \cdot (a_k - a_j) > 0$ for all $j \ne k$. Rosenblatt's perceptron (1958) finds one if there is one and the steps suffice: begin
+# with the mean of the $a_k - a_j$, and as long as some $j$ is on the wrong side, add the worst one's $a_k - a_j$ to $w$.
 
 
 # %% tags=["task:4.8"]
@@ -980,19 +976,18 @@ of_scenes = [sum(outside(a_scene, k) for k in range(196)) for a_scene in a_tests
 print("three scenes in 128 dimensions:", *of_scenes)
 
 # %% [markdown]
-# Acquitted, almost. Flatten the cats to the two dimensions of most variance, and 10 of their 196 vectors have a plane (the hull has 11 corners; one
-# is so flat that 300 steps do not find it). In 512 dimensions all have one, and so has every vector of the three scenes. There a blend can be
-# told from a look, if the decoder learns to. The dimensions do that: 196 vectors of noise all have a plane
-# in 16 dimensions already, of the cats 190. But of the train, 7 have none that 300 steps find: VGG's ReLU leaves few of its features on there.
+# Acquitted, almost. Flatten the cats to the two dimensions of most variance, and 10 of their 196 vectors have a plane. In 512 dimensions all have one, and so has every vector of the three scenes. The dimensions do
+# that: 196 vectors of noise all have a plane in 16 dimensions already, of the cats 190. Of the train 7 fail:
+# by a linear program, 5 of them have a plane, too thin for 300 steps, and 2 have none. And a plane is not a gap: in the three scenes
+# 27 to 49 vectors lie almost on the hull, within a tenth of their distance from the mean.
 
 # %% [markdown]
 # ## What to remember
 #
-# - Before each word: energies (equation 4), a softmax (5), a weighted mean (6, 13), a gate; then an LSTM step (1 to 3) and the word (7).
 # - $\partial \hat z / \partial e_k = \alpha_k (a_k - \hat z)$: a place gains weight if more of its vector would have made
 #   the true word likelier.
 # - A map can depend on all words before it but the last. Whether it does, only a test can say.
-# - In the plane a blend of vectors can pass for another. In 512 dimensions hardly any of the 196 can.
+# - In the plane a blend of vectors can pass for another. In 512 dimensions hardly any of the 196 can exactly, but some nearly.
 # - A map shows which vectors were read. Whether a place mattered for a word, you learn by moving the light
 #   (notebooks [00](00_look.ipynb) and [09](09_reading_the_model.ipynb)).
 
@@ -1007,15 +1002,14 @@ print("three scenes in 128 dimensions:", *of_scenes)
 # what will happen.
 #
 # - In `lstm_step`, swap two names: `f, i, g, o = ...`. Does the `LSTMCell` still agree? Does it learn as well as before, and why?
-# - In `attend`, use the energies themselves as weights. Can the context leave the hull now? Does it learn all the same?
 # - In `attend`, give every place the weight 1/196. How many of the 200 objects are named right without attention?
 # - Close the gate without training again: `nn.init.constant_(decoder.f_beta.bias, -100)`, then `write`. What does the decoder say
 #   when it only has $h_0$?
 #
 # <details><summary>What you should see</summary>
 #
-# The swap does no harm: `LSTMCell` disagrees, but a gate learns its role, whatever its name. Raw energies, whose context may leave the hull,
-# learned when we tried (once); even weights named less than a fifth (three seeds); and with the gate closed, all scenes get the same caption.
+# The swap does no harm: `LSTMCell` disagrees, but a gate learns its role, whatever its name. Even weights named
+# less than a fifth (three seeds); and with the gate closed, all scenes get the same caption.
 #
 # </details>
 #
@@ -1082,7 +1076,8 @@ assert drawn[worst].masks[shapes.index("square"), 16 * row : 16 * row + 16, 16 *
 assert abs(found["peak"] - 98) < 2
 assert abs(found["peak mean map"] - 51) < 4
 assert 5 < down < 13
-assert 0.13 < min(gate["is"], gate["of"]) <= max(gate["is"], gate["of"]) < 0.25 < gate["the"] < 0.45
+assert 0.13 < min(gate["is"], gate["of"]) <= max(gate["is"], gate["of"]) < 0.25
+assert 0.18 < gate["above"] < 0.3
 assert (
     min(gate[word] for word in ("red", "blue", "green", "star", "square", "circle", "triangle", "striped", "dotted"))
     >= 0.92
@@ -1094,6 +1089,8 @@ assert (lag[0, :3] == 0).all()
 assert abs(lag[0, 3] - 0.10) < 0.05
 assert by_relation > 0.8
 assert max(means[1:]) < 0.1 > abs(by_relation - 0.86)
+assert share[5] > share[3], "place 6 has more weight than place 4 ..."
+assert pulls[5].norm() < pulls[3].norm(), "... and pulls less"
 assert upper["a"] > 90 < upper["below"]
 assert upper["above"] < 10
 assert all(in_order)

@@ -15,8 +15,7 @@
 #
 # The paper makes two brief remarks about soft attention. One adds a penalty: by the end of a caption, every place
 # should have had its share of the light. The other says why soft attention, which reads a *mean* of places, comes close to
-# a mean of *predictions* over randomly chosen places. You will test both. The authors multiply the penalty by
-# $\lambda = 1$, and report better captions. Ours get no likelier.
+# a mean of *predictions* over randomly chosen places. You will test both.
 #
 # **You will be able to**
 #
@@ -24,7 +23,7 @@
 # - translate a $\lambda$ from one program to another;
 # - derive the NWGM of section 4.2, and measure how far soft attention is from what it approximates.
 #
-# **Time**: 36 minutes to read, 64 more to write, 60 seconds to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: notebook 04;
+# **Time**: 36 minutes to read, 64 more to write, 75 seconds to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: notebook 04;
 # nothing to download.
 
 # %% jupyter={"source_hidden": true}
@@ -114,7 +113,7 @@ reveal("places of 196 with less than half of an even share", neglected.sum().ite
 print(f"the place with the most has {coverage.max() / (C / L):.0f} times its even share")
 
 # %% [markdown] tags=["answer"]
-# 146 places, three quarters of the picture. The most popular one gets 21 times an even share.
+# 146 places, three quarters of the picture.
 
 # %% [markdown]
 # The light is on the two objects, or just beside them. The caption mentions nothing else, so you may find this sensible.
@@ -147,7 +146,7 @@ def least_penalty(C: int, L: int) -> float:
 # The $m_i$ sum to $C$. For which $m_i$ is $\sum_i (1 - m_i)^2$ smallest? Try two places and one word first.
 
 # %% [markdown]
-# Now the penalty itself.
+# Then the penalty.
 
 
 # %% tags=["task:5.2"]
@@ -172,8 +171,7 @@ print(f"the caption above: {penalty(table[None])[0]:.1f}; it cannot go below {le
 # %% [markdown]
 # ## What it asks for
 #
-# Our neglectful caption pays 175, a perfect one would pay 169: most of the bill is fixed. To see why, put
-# $\tau$ in place of 1 and expand the square. Whatever the decoder does, $\sum_i m_i = C$:
+# Most of the bill is fixed. To see why, put $\tau$ in place of 1 and expand the square. Whatever the decoder does, $\sum_i m_i = C$:
 #
 # $$\sum_i (\tau - m_i)^2 = L\tau^2 - 2\tau C + \sum_i m_i^2 = \underbrace{L \big(\tau - \tfrac{C}{L}\big)^2}_{\text{a constant}} + \sum_i \big(m_i - \tfrac{C}{L}\big)^2 .$$
 #
@@ -263,8 +261,7 @@ plt.show()
 # ## Its scale
 #
 # How strong is $\lambda = 1$? A model that knows nothing yet has even maps and gives each of the paper's $K = 10{,}000$ words the probability
-# $1/K$. With Flickr8k's $C = 11.8$ words per caption, its penalty is 1.59 times its cross-entropy $C \ln K$. That looks alarming and means
-# nothing, because all of it is the constant. What counts is the gradient, and that depends on how a program writes its loss. Somebody's
+# $1/K$. With Flickr8k's $C = 11.8$ words per caption, its penalty is 1.59 times its cross-entropy $C \ln K$, all of it the constant. What counts is the gradient, and that depends on how a program writes its loss. Somebody's
 # program takes means, over words for the cross-entropy and over places for the penalty, and says `weight = 1`. (All captions of a batch
 # have $C$ words.) Which $\lambda$ in equation 14 would train the same model?
 
@@ -281,12 +278,12 @@ def equivalent_lambda(weight: float, C: int, L: int) -> float:
 # Write down both losses. A loss times a constant trains the same model (up to the learning rate, which Adam makes up for).
 
 # %% [markdown]
-# We can measure this for any loss: take the gradient of its penalty at the maps' energies, and divide it by the gradient of its
-# cross-entropy at a word's loss. Twice the `pull` of equation 14 is twice its $\lambda$.
+# We can measure this for any loss. `pull` divides the gradient of its penalty at the maps' energies by the gradient of its
+# cross-entropy at a word's loss; twice the pull of equation 14 means twice its $\lambda$.
 
 # %%
 B, K = 64, 10_000
-FORMS = {  # of the words' losses y (B, C) and maps A (B, C, L): cross-entropy, penalty
+FORMS = {  # from the words' losses y (B, C) and the maps A (B, C, L): cross-entropy (), penalty ()
     "equation 14": lambda y, A: (y.sum(1).mean(), penalty(A).mean()),
     "means over words and places": lambda y, A: (y.mean(), penalty(A).mean() / L),
     "mean over words, sum over places": lambda y, A: (y.mean(), penalty(A).mean()),
@@ -317,28 +314,25 @@ for name, form in FORMS.items():
 assert_close(same_as["means over words and places"], equivalent_lambda(1, C, L))
 
 # %% [markdown]
-# The first column is what the log of a training shows at its start, and it is worthless. The second is what trains, and a weight of 1 can
-# mean anything from 0 to 12:
+# The second column is what trains, and a weight of 1 means
+# anything from 0 to 12 (a sum over batch *and* places would make it 64):
 #
 # - with both means, $12/196 = 0.061$; with the cross-entropy alone averaged, 12;
 # - the official code sums over the images of a batch and averages over places, $64/196 = 0.33$: double the batch, and you double
 #   $\lambda$;
 # - the gentler goal trains the same model;
-# - the last one does nothing at all, since over the places the maps sum to one already. No error, and a reassuring zero in
-#   the log. So ask of anybody's code: *does the penalty change when the maps do?*
+# - the last one does nothing at all, since over the places the maps sum to one already. So ask of anybody's code: *does the penalty change when the maps do?*
 
 # %% [markdown]
 # ## With and without
 # <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of training runs with lambda = 0 and 1 | satlib.model.objective.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
-#
-# Equation 14, then, as it stands.
 
 
 # %%
-def objective(log_p, alphas, weight):
-    """The loss of a batch (). log_p: (B, C), of each true word. alphas: (B, C, L). weight: lambda."""
+def objective(log_p, alphas, lam):
+    """The loss of a batch (). log_p: (B, C), of each true word. alphas: (B, C, L). lam: lambda."""
     nll = -log_p.sum(1)  # (B,)
-    return (nll + weight * penalty(alphas)).mean()
+    return (nll + lam * penalty(alphas)).mean()
 
 
 # %% [markdown]
@@ -389,7 +383,7 @@ def prepare(seed, steps):
     torch.manual_seed(seed)
     config = DecoderConfig(embedding=48, hidden=64, attention_hidden=32, dropout=0.0)
     decoder = Decoder(config, vectors.a.shape[2], len(vocabulary))
-    # Muon, the optimiser of our recipes, needs fewer epochs than Adam. It takes matrices, but not those with a row for each word.
+    # Muon is the optimiser of our recipes. It takes matrices, but not those with a row for each word.
     rows = {decoder.embedding.weight, decoder.output.weight}
     groups = [
         {"params": [each for each in decoder.parameters() if (each.dim() > 1 and each not in rows) == matrices]}
@@ -415,7 +409,7 @@ def measured(decoder):
 
 
 # %%
-def train(weight, seed, epochs=6):
+def train(lam, seed, epochs=12):
     """A decoder, and what `measured` said of it after each epoch."""
     decoder, optimiser, schedule = prepare(seed, epochs * len(batches))
     course = []
@@ -423,7 +417,7 @@ def train(weight, seed, epochs=6):
         decoder.train()
         for batch in batches.epoch(epoch):
             output = decoder(vectors.read(batch.image_ids), batch.captions)
-            loss = objective(-word_losses(output.logits, batch.captions), output.alphas, weight)
+            loss = objective(-word_losses(output.logits, batch.captions), output.alphas, lam)
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(decoder.parameters(), 5.0)
@@ -482,13 +476,12 @@ axis.legend()
 plt.show()
 
 # %% [markdown]
-# It works: from 82 percent of the places ignored to 1. Of the two ways, our decoders took mostly
-# the first: the entropy of the maps rises from 3.3 to 5.1 nats. The peak for the colour word is still there, but
-# a thin layer of light lies on everything. Does it hurt? That comes to trial at the end.
+# It works: 82 percent of the places are ignored without it, less than 1 with it. Of the two ways, our decoders took the first: the
+# maps' entropy rises from 2.8 to 5.0 nats, while their movement hardly changes. The peak for the colour word is still there, but
+# a thin layer of light lies on everything.
 #
-# And why did the paper's captions get better? We could not reproduce that. Ours leave most of the picture unmentioned on
-# purpose; but on Flickr8k, too, $\lambda = 1$ [has no better BLEU than 0.01](../docs/results.md), only 3.1 (0.4 to 5.7) more CIDEr, in two models that differ in more
-# than $\lambda$.
+# And the paper's better scores? On Flickr8k, $\lambda = 1$ [has no better BLEU than 0.01](../docs/results.md), but 3.1 (0.4 to 5.7)
+# more CIDEr, in two models that differ in more than $\lambda$: neither confirmed nor refuted.
 
 # %% [markdown]
 # ## What soft attention approximates
@@ -507,13 +500,11 @@ plt.show()
 # A chain of three links:
 #
 # $$\underbrace{\mathrm{softmax}(n_t(\mathbb{E}[\hat z_t]))}_{\text{soft attention}} \;\overset{1}{\approx}\; \mathrm{softmax}(\mathbb{E}[n_t]) \;\overset{2}{=}\; \mathrm{NWGM} \;\overset{3}{\approx}\; \underbrace{\mathbb{E}[\mathrm{softmax}(n_t)]}_{\text{marginal}}$$
-#
-# Start at the end.
 
 
 # %%
 def marginal(alpha, n):
-    """A word's distribution (B, K), exactly. alpha: (B, L). n: (B, L, K), the logits if place i is what was seen."""
+    """A word's distribution (B, K), exactly. alpha: (B, L). n: (B, L, K), the logits if place i is looked at."""
     return torch.einsum("bl,blk->bk", alpha, torch.softmax(n, 2))
 
 
@@ -565,7 +556,7 @@ def every_place(decoder: Decoder, annotations: Annotations, state: State, embedd
 
 # %% tags=["task:5.7"]
 def nwgm(alpha: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
-    """The NWGM (B, K) of the distributions softmax(n), and ln Z (B,), Z the sum before it was normalised. alpha: (B, L). n: (B, L, K)."""
+    """The NWGM (B, K) of the distributions softmax(n), and ln Z (B,), Z the product's sum over the words. alpha: (B, L). n: (B, L, K)."""
     # BEGIN SOLUTION
     log_product = torch.einsum("bl,blk->bk", alpha, torch.log_softmax(n, 2))
     return torch.softmax(log_product, 1), torch.logsumexp(log_product, 1)
@@ -580,7 +571,7 @@ def nwgm(alpha: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
 # First a tiny random decoder: 4 places, 5 words.
 
 # %%
-tiny, a_tiny, _ = estimators.tiny(0)  # in double precision
+tiny, a_tiny, _ = estimators.tiny(0)  # a decoder, its image (1, 4, D) and a caption, in double precision
 tiny.eval().requires_grad_(False)
 annotations, state = tiny.project(a_tiny), tiny.initial_state(a_tiny)  # annotation vectors; h_0 and c_0
 start = tiny.embed(torch.tensor([-1]))  # the zero embedding before the first word
@@ -617,7 +608,9 @@ print(f"total variation of soft attention: {to_geometric:.3f} from the NWGM, {to
 mean = (alpha[0, :, None] * a_tiny[0]).sum(0)
 errors = []
 for factor in (0.02, 0.01):
-    soft, _, exact = three(Annotations(mean + factor * (a_tiny - mean), annotations.keys))  # keys as before
+    soft, _, exact = three(
+        Annotations(mean + factor * (a_tiny - mean), annotations.keys)
+    )  # the same keys: the same weights
     errors.append((soft - exact).norm().item())
 print(f"half the distances: the error of soft attention is {errors[1] / errors[0]:.3f} of what it was")
 
@@ -628,8 +621,8 @@ print(f"half the distances: the error of soft attention is {errors[1] / errors[0
 # a word out has a veto. The other averages them, and loses only that place's share. So a product is surer
 # of itself. Before it is normalised, it sums to $Z \le 1$ over the words, and
 # $$\underbrace{\textstyle\sum_i \alpha_i \ln p_i(y)}_{\text{bound}} = \ln \mathrm{NWGM}(y) + \ln Z .$$
-# The *bound* is what hard attention maximises, and it cannot exceed the logarithm of the marginal. It falls below the NWGM by $\ln Z$, the
-# more the places disagree.
+# The *bound* is what hard attention maximises, and it cannot exceed the logarithm of the marginal. It lies $-\ln Z$ below the NWGM: the
+# more the places disagree, the lower.
 
 # %%
 places = n[0].softmax(1)  # (L, K)
@@ -666,19 +659,18 @@ log_soft = -word_losses(tiny(a_tiny, tiny_caption).logits, tiny_caption).sum().i
 print(f"log p of the caption: exactly {log_exact:.2f}, soft attention {log_soft:.2f}, bound {log_bound:.2f}")
 
 # %% [markdown]
-# Over whole paths soft attention misses by 1.59, hardly less than the bound, by 1.72. (In 20 random decoders it is nearer than the
-# bound in 15.)
+# Over whole paths soft attention misses by 1.59, the bound by 1.72. (Of 20 random decoders, soft attention is the nearer one in 15.)
 #
 # ### In a trained model, word by word
 #
-# At every word of 15 true captions the scenes model looks at each of its 196 places in turn, at several temperatures of the
-# softmax, and we compare soft attention, NWGM and bound with the marginal of that one look.
+# At every word of 15 true captions the scenes model looks at each of its 196 places in turn, by your `every_place`, at several
+# temperatures of the softmax, and we compare soft attention, NWGM and bound with the marginal of that one look.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 @torch.inference_mode()
 def word_by_word(decoder, a, captions):
-    """For each word: the map's entropy, the total variation between soft and marginal, the NLL by soft, NWGM, marginal, bound, and the entropies of NWGM and marginal."""
+    """Of every word, by name (words,): NLLs, entropies, and the total variation between soft attention and marginal."""
     a, rows = a.double(), []
     annotations, state, previous = decoder.project(a), decoder.initial_state(a), torch.full((len(a),), -1)
     for word in captions.T:
@@ -687,11 +679,12 @@ def word_by_word(decoder, a, captions):
         state, z, *_ = decoder.step(annotations, state, decoder.gates_word(embedded))
         soft, exact = decoder.logits(embedded, state.h, z).softmax(1), marginal(alpha, n)
         geometric, log_Z = nwgm(alpha, n)
-        nll = [-p[torch.arange(len(a)), word].log() for p in (soft, geometric, exact)]
-        distance, bound = (soft - exact).abs().sum(1) / 2, nll[1] - log_Z
-        rows.append(torch.stack([entropy(alpha), distance, *nll, bound, entropy(geometric), entropy(exact)], 1))
+        row = {"H of the map": entropy(alpha), "distance": (soft - exact).abs().sum(1) / 2}
+        for name, p in (("soft", soft), ("NWGM", geometric), ("marginal", exact)):
+            row |= {name: -p[torch.arange(len(a)), word].log(), f"H of {name}": entropy(p)}
+        rows.append(row | {"bound": row["NWGM"] - log_Z})
         previous = word
-    return torch.cat(rows)
+    return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
 
 
 # %% jupyter={"source_hidden": true}
@@ -701,14 +694,14 @@ def at_every_word(captioner, temperature):
     seen = Vectors(captioner, Pixels(data), [example.image_id for example in examples])
     first_references = SameLengthBatches(pairs(examples, captioner.vocabulary, 40)[::5], 64).epoch(0)
     decoder = steered(copy.deepcopy(captioner.decoder).double(), temperature)
-    return torch.cat([word_by_word(decoder, seen.read(batch.image_ids), batch.captions) for batch in first_references])
+    parts = [word_by_word(decoder, seen.read(batch.image_ids), batch.captions) for batch in first_references]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-temperatures = (0.03, 1, 2.5, 100)
-words = [at_every_word(trained, temperature) for temperature in temperatures]
-hard = at_every_word(Captioner.load(shipped.model("scenes-hard")), 1).mean(0)  # trained on the bound
-means = torch.stack([values.mean(0) for values in words])  # (temperatures, 8)
-as_trained = temperatures.index(1)
+temperatures = (0.03, 0.4, 1, 2.5, 100)
+words = {T: at_every_word(trained, T) for T in temperatures}
+words["hard"] = at_every_word(Captioner.load(shipped.model("scenes-hard")), 1)  # trained on the bound
+means = {T: {name: values.mean().item() for name, values in each.items()} for T, each in words.items()}
 
 # %% [markdown]
 # **As trained, by how many nats per word does soft attention's NLL differ from the marginal's?** (Plus, if it is higher.)
@@ -719,43 +712,42 @@ guess_difference = ...
 # %% jupyter={"source_hidden": true}
 seal(guess_difference)
 figure, axis = plt.subplots(figsize=(6.8, 3.6), layout="constrained")
-for column, name, style in ((5, "bound", "-.s"), (3, "NWGM", ":D"), (2, "soft", "-o")):
-    axis.plot(means[:, 0], means[:, column] - means[:, 4], style, label=name)
+spread = [means[T]["H of the map"] for T in temperatures]
+for name, style in (("bound", "-.s"), ("NWGM", ":D"), ("soft", "-o")):
+    axis.plot(spread, [means[T][name] - means[T]["marginal"] for T in temperatures], style, label=name)
 axis.axhline(0, color="k", linewidth=1, label="marginal")
 axis.set(xlabel="mean entropy of the maps, nats", ylabel="NLL above the marginal's,\nnats per word")
 top = axis.secondary_xaxis("top", xlabel="temperature (1: as trained, 100: even maps)")
-top.set_xticks(means[:, 0].tolist(), [str(T) for T in temperatures])
+top.set_xticks(spread, [str(T) for T in temperatures])
 axis.legend()
 plt.show()
-soft_nll, nwgm_nll, exact_nll, bound_nll = means[as_trained, 2:6].tolist()
-print(
-    f"as trained: soft {soft_nll:.3f}, NWGM {nwgm_nll:.3f}, marginal {exact_nll:.3f}, bound {bound_nll:.3f} nats per word"
-)
-better = (words[as_trained][:, 2] < words[as_trained][:, 4]).double().mean().item()
+for title, T in (("as trained", 1), ("sharpened, T = 0.4", 0.4), ("scenes-hard, trained on the bound", "hard")):
+    print(f"{title:34} entropy of the maps {means[T]['H of the map']:.2f}; nats per word:", end="")
+    print(*(f" {name} {means[T][name]:.3f}" for name in ("soft", "NWGM", "marginal", "bound")), sep=",")
+better = (words[1]["soft"] < words[1]["marginal"]).double().mean().item()
 print(f"soft attention gives the true word more than the marginal does at {100 * better:.0f} % of the words")
-print("total variation between the two, by temperature:", *(f"{value:.3f}" for value in means[:, 1]))
-print(f"scenes-hard, trained on the bound: soft {hard[2]:.3f}, marginal {hard[4]:.3f}, bound {hard[5]:.3f}")
-reveal("NLL of soft attention less the marginal's, nats per word", soft_nll - exact_nll)
+difference = means[1]["soft"] - means[1]["marginal"]
+reveal("NLL of soft attention less the marginal's, nats per word", difference)
 
 # %% [markdown] tags=["answer"]
-# Soft attention is *better* than what it approximates, by 0.05 nats (on two other sets of scenes, too). The bound lies 0.08 nats off (there 0.10
-# and 0.13), on the other side.
+# Soft attention is *better* than what it approximates, by 0.05 nats (0.04 to 0.05 on three other sets of scenes). The bound lies 0.08
+# off (there 0.10 to 0.13), on the other side.
 
 # %% [markdown]
 # Soft attention is close to the product, and a product is surer than a mixture (entropies over the words: 0.69 and 0.84
 # nats). That wins while the places agree on the true word: soft attention gives it more at 95 percent of the words, and less at the
-# others, so it is no bound. At temperatures that nobody has trained soft attention wins, too, by up to 0.19 nats. The control is `scenes-hard`,
-# trained on the bound: there all lie within 0.01 nats, since the lit places agree. Or sharpen the
-# maps. The approximation explains how soft and hard attention are related, not which of them to train.
+# others, so it is no bound. In `scenes-hard`, trained on the bound, the four lie within 0.02 nats (four sets of 15 scenes): the places
+# that it looks at agree. Not because its maps are sharper, 2.1 nats against 3.0: sharpen soft attention's to 1.5, and 0.05 nats still lie between soft attention
+# and bound. The approximation explains how soft and hard attention are related, not which of them to train.
 
 # %% [markdown]
 # ## On trial: the price of coverage
 #
-# The charge: whoever makes a decoder cover the picture pays in likelihood. The witness looked after three of six epochs, and saw $\lambda = 1$ cost
-# 0.11 nats per word. Your control gets the NLL after each epoch, of several seeds, and finds a cost only if
+# The charge: whoever makes a decoder cover the picture pays in likelihood. The witness looked after three of twelve epochs, and saw $\lambda = 1$ cost
+# 0.1 nats per word. Your control gets the NLL after each epoch, of several seeds, and finds a cost only if
 #
 # - at the end no seed with the penalty is as good as one without, and
-# - the gap between the means is then at least nine tenths of what it was at half-time, at the index `E // 2`.
+# - the gap between the means is then at least nine tenths of what it was just after half-time, at the index `E // 2`.
 
 
 # %% tags=["task:5.8"]
@@ -780,29 +772,32 @@ print("gap after each epoch:", *(f"{value:.3f}" for value in gap), "; a cost tha
 
 # %% jupyter={"source_hidden": true}
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
+epochs = range(3, 13)
 for weight in (0, 1):
-    left.plot(range(2, 7), nll[weight, :, 1:].T, "-o", color=f"C{weight}", markersize=4, label=(f"λ = {weight}", None))
-left.set(xlabel="epoch", ylabel="NLL, nats per word", xticks=range(2, 7))
+    left.plot(epochs, nll[weight, :, 2:].T, "-o", color=f"C{weight}", markersize=4, label=(f"λ = {weight}", None))
+left.set(xlabel="epoch (from the third)", ylabel="NLL, nats per word", xticks=range(3, 13, 3))
 left.legend()
-right.plot(range(2, 7), (nll[1] - nll[0])[:, 1:].T, "o", color="C2", alpha=0.5, label=("a seed", None))
-right.plot(range(2, 7), gap[1:], color="C2", label="gap of the means")
-right.set(xlabel="epoch", ylabel="cost of λ = 1,\nnats per word", ylim=(0, None), xticks=range(2, 7))
+right.plot(epochs, (nll[1] - nll[0])[:, 2:].T, "o", color="C2", alpha=0.5, label=("a seed", None))
+right.plot(epochs, gap[2:], color="C2", label="gap of the means")
+right.axhline(0, color="k", linewidth=1)
+right.set(xlabel="epoch", ylabel="cost of λ = 1,\nnats per word", xticks=range(3, 13, 3))
 right.legend()
 plt.show()
 
 # %% [markdown]
-# Not guilty as charged. Over three seeds (two of them here) the gap grows to 0.11 nats after the third epoch, then closes to 0.06, 0.04 and 0.03.
-# Something is left, but of two pairs of larger decoders, trained for twelve epochs on all captions, -0.02 and 0.01. The penalty
-# delayed our decoders. If training itself ends after three epochs, the gap is 0.09 (three seeds), and your control convicts: it cannot see
-# what comes later. Before you call a difference between two trainings a cost, train longer.
+# Not guilty. Over four seeds (two of them here) the gap is 0.10 nats after the third epoch, 0.01 after the seventh, and -0.03 at the end:
+# all four decoders with the penalty beat all four without. A gain? Those without overfit, and the penalty
+# restrains that; best epoch against best epoch, 0.77 nats with it and 0.78 without. (Of 24 epochs: -0.06 at the end; 0.77 and 0.76.) What looked like a
+# cost was a delay. But end the training after three epochs, and the gap is 0.09 (three seeds), and your control convicts: it
+# cannot see what comes later. Before you call a difference between two trainings a cost, train longer.
 
 # %% [markdown]
 # ## What to remember
 #
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
-# - Our decoders covered the picture mostly with broad maps. It delayed them: a cost of 0.11 nats after three epochs was 0.03 after six.
-# - A weight of 1 can be anything from 0 to 12 on the paper's scale. Convert it before you copy it.
-# - Soft attention nearly multiplies the places' opinions (NWGM), the marginal averages them. Where maps are sharp, or the lit places agree, so do they.
+# - Our decoders covered the picture with broad maps. That cost 0.1 nats per word after three epochs, nothing after seven, and later restrained overfitting.
+# - In six programs, a weight of 1 was anything from 0 to 12 on the paper's scale. Convert it before you copy it.
+# - Soft attention nearly multiplies the places' opinions (NWGM), the marginal averages them. Where the lit places agree, so do they.
 # - bound = log NWGM + log Z. Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
 
 # %% [markdown] tags=["workbook"]
@@ -822,7 +817,7 @@ plt.show()
 #
 # ●●● · 20 minutes · open
 #
-# After three epochs the NLL is 0.11 nats higher with $\lambda = 1$. Somebody says: "That is no cost of covering the
+# After three epochs the NLL is 0.1 nats higher with $\lambda = 1$. Somebody says: "That is no cost of covering the
 # picture. A second term in the loss makes larger gradients, which you clip at 5, so your decoder simply has not learned
 # as much." Design an experiment that can tell the two explanations
 # apart, say which result would speak for which, and run it.
@@ -858,19 +853,25 @@ assert_close(same_as["official code: sum over the batch"], 64 / 196)
 assert abs(same_as["a gentler goal, 16/196 for 1"] - 1) < 1e-6
 assert same_as["summed over the wrong axis"] < 1e-6
 assert abs(results[0][:, 0].mean() - 82) < 1 > abs(results[1][:, 0].mean() - 1)
-assert [round(pair[:, 1].mean().item(), 1) for pair in results.values()] == [3.3, 5.1]
-assert abs(gap[-1] - 0.03) < 0.015
-assert abs(gap[2] - 0.11) < 0.03, "after three epochs"
-assert (gap[2:].diff() < 0).all(), "the gap closes"
+assert [round(pair[:, 1].mean().item(), 1) for pair in results.values()] == [2.8, 5.0]
+assert (results[1][:, 2] - results[0][:, 2]).abs().max() < 0.03, "the movement stays"
+assert abs(gap[2] - 0.1) < 0.03, "after three epochs"
+assert abs(gap[6] - 0.01) < 0.02, "after seven"
+assert abs(gap[-1] + 0.03) < 0.02
+assert nll[1, :, -1].max() < nll[0, :, -1].min(), "all with the penalty beat all without"
+assert (nll[0, :, -1] - nll[0].min(1).values).min() > 0.01, "those without overfit"
+assert (nll.min(2).values.mean(1) - torch.tensor([0.78, 0.77])).abs().max() < 0.015, "best epoch against best epoch"
 assert not lasting(nll)
 assert abs(errors[1] / errors[0] - 0.25) < 0.01, "a quarter"
 assert [round(value, 2) for value in (log_exact, log_soft, log_bound)] == [-27.25, -28.84, -28.97]
-assert abs(soft_nll - exact_nll + 0.05) < 0.003
-assert (means[as_trained, 6:] - torch.tensor([0.69, 0.84])).abs().max() < 0.01
-assert abs(bound_nll - exact_nll - 0.08) < 0.01
+assert abs(difference + 0.05) < 0.003
+assert abs(means[1]["H of NWGM"] - 0.69) < 0.01 > abs(means[1]["H of marginal"] - 0.84)
+assert abs(means[1]["bound"] - means[1]["marginal"] - 0.08) < 0.01
 assert 0.93 < better < 0.97
-assert all((values[:, 5] > values[:, 3:5].max(1).values - 1e-9).all() for values in words), "the bound is below both"
-assert means[0, 2:6].max() - means[0, 2:6].min() < 0.01, "sharp maps: all four agree"
-assert hard[2:6].max() - hard[2:6].min() < 0.0115, "within 0.01"
-assert 2.5 < means[2, 1] / means[as_trained, 1] < 4
-assert abs((means[:, 4] - means[:, 2]).max() - 0.19) < 0.01
+for values in words.values():
+    assert (values["bound"] > torch.maximum(values["NWGM"], values["marginal"]) - 1e-9).all(), "the bound is below both"
+assert max(abs(means[0.03][name] - means[0.03]["marginal"]) for name in ("soft", "NWGM", "bound")) < 0.01, "sharp maps"
+assert means["hard"]["bound"] - means["hard"]["soft"] < 0.02
+assert abs(means["hard"]["H of the map"] - 2.1) < 0.05 > abs(means[1]["H of the map"] - 3.0)
+assert abs(means[0.4]["H of the map"] - 1.5) < 0.05
+assert abs(means[0.4]["bound"] - means[0.4]["soft"] - 0.05) < 0.005

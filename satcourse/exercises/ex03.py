@@ -60,9 +60,6 @@ vocabulary.cases = lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (["Zebras
 vocabulary.mistakes = {
     "of a vocabulary of K, K - 2 words are left: two are special": lambda *x: vocabulary(x[0], x[1] + 2),
     "equally frequent words stand in the order of their captions: sort them": _unsorted,
-    "ties are cut by the order of the captions: sort before you keep the first": lambda captions, size: [
-        word for word in vocabulary(captions, 10**6) if word in _unsorted(captions, size)
-    ],
 }
 
 
@@ -88,11 +85,12 @@ def byte_pairs(
     return merges
 
 
-byte_pairs.says = "the pairs of three texts, in order, ties among them"
+byte_pairs.says = "the pairs of four texts, in order, ties among them"
 byte_pairs.cases = lambda: [
     ({"low": 5, "lower": 2, "newest": 6, "widest": 3}, 6),
     ({"banana": 1, "bandana": 1, "ban": 4}, 4),
     ({"aaaa": 1, "aab": 3, "cod": 5}, 4),
+    ({"aaab": 2}, 3),
 ]
 byte_pairs.mistakes = {
     "each word counts once: a pair counts as often as its word is said": partial(byte_pairs, said=False),
@@ -112,9 +110,9 @@ def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
     try:
         seen = Counter(int(i) for batch in batches for i in batch)
         return {
-            "how often each caption comes": [seen.pop(i, 0) for i in range(len(lengths))],
-            "numbers that no caption has": sorted(seen),
-            "batches that hold several lengths": sum(len({lengths[i] for i in batch}) > 1 for batch in batches),
+            "numbers that no caption has (the first is 0)": sorted({*seen} - {*range(len(lengths))}),
+            "how often each caption comes": [seen[i] for i in range(len(lengths))],
+            "batches that hold several lengths": sum(len({*map(dict(enumerate(lengths)).get, b)}) > 1 for b in batches),
             "batches that are too large": sum(len(batch) > size for batch in batches),
             "how many batches": len(batches),
         }
@@ -147,7 +145,7 @@ same_length_batches.mistakes = {
 
 @exercise("3.5", "A loss that does not count padding", difficulty=2, minutes=4, equation="section 4.3")
 def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
-    """The mean over true words: losses (B, C), lengths (B,) -> ()."""
+    """The mean over all true words, the first n of a caption of n: losses (B, C), lengths (B,) -> ()."""
     return sum(row[:length].sum() for row, length in zip(losses, lengths.tolist(), strict=True)) / lengths.sum()
 
 
@@ -216,14 +214,16 @@ IMPOSTORS: dict[str, Callable[[str], list[str]]] = {
 
 
 def _look_at_probes(answer: Answer) -> Any:
-    """Who lives on these captions."""
+    """Who would pass on these captions."""
     texts = answer()
+    if isinstance(texts, str):
+        raise Failed("a string: return a list of captions")
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         return texts
     if len(texts) > 3:
         raise Failed(f"these are {len(texts)} captions: three are enough")
     living = [fault for fault, tokens in IMPOSTORS.items() if all(tokens(text) == tokenise(text) for text in texts)]
-    return {"the tokeniser that lives is one that": living[0] if living else "(nobody)"}
+    return {"the tokeniser that would pass is one that": living[0] if living else "(nobody)"}
 
 
 @exercise("3.7", "On trial: 0 of 9,000", difficulty=1, minutes=6)
@@ -235,10 +235,6 @@ def probes() -> list[str]:
 probes.says = "each of the five gives itself away"
 probes.cases = lambda: [()]
 probes.observe = _look_at_probes
-probes.mistakes = {
-    "one lives that takes off full stops and commas alone: what else can stand beside a word?": lambda: ["a star."],
-    "one lives that keeps capital letters: write one": lambda: ["one café -- and; a 'bar' t-shirt"],
-}
 probes.advise = lambda expected, got: (
-    f"one lives that {next(iter(got.values()))}: with these captions it would have passed"
+    f"the tokeniser that {next(iter(got.values()))} would have passed with these captions"
 )

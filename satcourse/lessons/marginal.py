@@ -7,7 +7,7 @@ from satlib.model.decoder import Annotations, Decoder, State
 
 
 def every_place(decoder: Decoder, annotations: Annotations, state: State, embedded: Tensor) -> tuple[Tensor, Tensor]:
-    """The weights (B, L), and the next word's logits for a look at each location (B, L, K); embedded: E y_{t-1} (B, m)."""
+    """The weights (B, L), and for each place the logits (B, L, K) after a step from `state` with an image of that place alone."""
     a, keys = annotations.a, annotations.keys
     B, L, _ = a.shape
     alpha = decoder.attention(a, keys, state.h).alpha
@@ -20,6 +20,6 @@ def every_place(decoder: Decoder, annotations: Annotations, state: State, embedd
 
 
 def nwgm(alpha: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
-    """The normalised prod_i softmax(n_i)^alpha_i, and the log of its sum before: (B, L), (B, L, K) -> (B, K), (B,)."""
+    """The product of softmax(n_i)^alpha_i over the places, divided by its sum Z over the words, and ln Z; by logarithms, without a floor."""
     log_product = torch.einsum("bl,blk->bk", alpha, torch.log_softmax(n, 2))
     return torch.softmax(log_product, 1), torch.logsumexp(log_product, 1)
