@@ -23,7 +23,7 @@
 # - find out which of eight heads is heard;
 # - read the drawings of today's vision-language models: patches, projector, gate; and train one, by answers and by rewards.
 #
-# **Time**: 45 minutes to read, 86 more to write, 70 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebooks 04
+# **Time**: 45 minutes to read, 86 more to write, 80 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebooks 04
 # and 09; nothing to download.
 
 # %% jupyter={"source_hidden": true}
