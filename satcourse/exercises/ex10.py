@@ -36,7 +36,7 @@ def weights(
     hidden: float = -torch.inf,
     cut: Answer = transformer.split,
 ) -> Tensor:
-    """Each head's softmax of q . k / sqrt(d / heads) over the visible keys: (B, C, d), (B, L, d) -> (B, heads, C, L)."""
+    """The softmax of q . k / sqrt(d / heads) over the visible keys; each head has d / heads neighbouring numbers: (B, heads, C, L)."""
     q, k = cut(q, heads), cut(k, heads)
     e = q @ k.mT / root(q.shape[-1])
     return torch.softmax(e if visible is None else e.masked_fill(~visible, hidden), -1)
@@ -66,7 +66,7 @@ weights.mistakes = {
 
 @exercise("10.2", "What the heads read", difficulty=2, minutes=6, equation="Vaswani et al., section 3.2.2")
 def read(alpha: Tensor, v: Tensor) -> Tensor:
-    """What the heads read, next to each other: maps (B, heads, C, L), values (B, L, d) -> (B, C, d)."""
+    """Each head reads its own share of the values (B, L, d), d / heads neighbours, and the shares are joined: (B, C, d)."""
     return transformer.joined(alpha @ transformer.split(v, alpha.shape[1]))
 
 
@@ -77,15 +77,15 @@ read.cases = lambda: [
 ]
 read.observe = with_gradients("alpha", "v")
 read.mistakes = {
-    "the heads' results lie one after the other: transpose back to (B, C, heads, d / heads) before you join them": (
-        lambda alpha, v: (alpha @ transformer.split(v, alpha.shape[1])).reshape(len(v), -1, v.shape[2])
+    "the heads' maps are averaged, and all of v is read: each head reads its own share": lambda alpha, v: (
+        alpha.mean(1) @ v
     ),
 }
 
 
 @exercise("10.3", "Who may look at whom", difficulty=1, minutes=4, equation="Vaswani et al., section 3.2.3")
 def visible(places: int, words: int) -> Tensor:
-    """Rows may look at columns: places at all places, words at all places and at the words up to themselves."""
+    """True where the row may look at the column: places at all places, words at all places and the words up to themselves."""
     mask = torch.ones(places + words, places + words).tril() > 0
     mask[:places, :places] = True
     return mask
@@ -106,7 +106,7 @@ visible.mistakes = {
 
 @exercise("10.4", "Keys and values, kept", difficulty=2, minutes=8, equation="Shazeer, 2019")
 def one_more(q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int) -> tuple[Tensor, Any]:
-    """What the newest word reads, and the longer keys and values; q, k, v: (B, 1, d), kept: (B, t, d) each."""
+    """What the newest word reads of all words up to itself, with `heads` heads; and all their keys and values, (B, t + 1, d)."""
     keys, values = torch.cat([kept[0], k], 1), torch.cat([kept[1], v], 1)
     return read(weights(q, keys, heads), values), (keys, values)
 
@@ -120,7 +120,6 @@ one_more.mistakes = {
     "the word itself is missing: keep its key and value before it reads": (
         lambda q, k, v, kept, heads: (read(weights(q, kept[0], heads), kept[1]), one_more(q, k, v, kept, heads)[1])
     ),
-    "the newest word is not kept: the next one will not see it": lambda *x: (one_more(*x)[0], x[3]),
 }
 
 
@@ -134,7 +133,7 @@ def _lights(*words: int, seed: int = 0) -> Tensor:
 
 @exercise("10.5", "Move the light in some heads", difficulty=2, minutes=6, equation="notebook 09")
 def force(alpha: Tensor, light: Tensor, moved: Tensor) -> Tensor:
-    """The maps (B, heads, C, L) with a light (B, C, L) in the moved heads (heads,); where it is zero, their own."""
+    """The maps (B, heads, C, L), in the moved heads replaced by the word's light (B, C, L); where that is all zeros, their own."""
     changed = (light.sum(-1, keepdim=True) > 0).unsqueeze(1) & moved.view(-1, 1, 1)
     return torch.where(changed, light.unsqueeze(1), alpha)
 
@@ -153,7 +152,7 @@ force.mistakes = {
 
 @exercise("10.6", "A gate that starts closed", difficulty=1, minutes=3, equation="Alayrac et al., section 2.2")
 def gated(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
-    """All of x, and of what was found tanh(g): both (B, C, d), g ()."""
+    """All of x (B, C, d), and added to it tanh(g) times what was found."""
     return x + torch.tanh(g) * found
 
 
@@ -174,7 +173,7 @@ def _jury(dark: float, *speakers: tuple[float, list[int]]) -> Callable[[Tensor],
 
 @exercise("10.7", "The head without a vote", difficulty=2, minutes=8, equation="notebook 10")
 def heard(stay: Callable[[Tensor], float], heads: int) -> list[float]:
-    """How much more stays if only this head keeps its map than if none does; stay: from moved heads to a percentage."""
+    """What stays if only this head keeps its map, minus what stays if none does, for each head."""
     dark = stay(torch.ones(heads) > 0)
     return [stay(torch.arange(heads) != head) - dark for head in range(heads)]
 
@@ -197,7 +196,7 @@ heard.mistakes = {
 
 @exercise("10.8", "Whose merit it is", difficulty=2, minutes=8, equation="Shapley, 1953")
 def shapley(kept: Sequence[float], heads: int) -> list[float]:
-    """What each head adds when it is seated, the mean over all orders; kept[n] is of those whose bits are 1 in n."""
+    """What each head adds when it is seated, the mean over all orders: head 0 is the last bit of n in kept[n]."""
     orders, values = [*permutations(range(heads))], [0.0] * heads
     for order in orders:
         seated = 0
@@ -214,6 +213,7 @@ shapley.cases = lambda: [
     (numbers(8).tolist(), 3),
     (numbers(16, seed=1).tolist(), 4),
 ]
+shapley.observe = heard.observe
 shapley.mistakes = {
     "all coalitions count alike: in how many orders do just these others come first?": lambda kept, heads: [
         sum(kept[n | 1 << h] - kept[n] for n in range(1 << heads) if not n >> h & 1) / 2 ** (heads - 1)
@@ -226,7 +226,7 @@ shapley.mistakes = {
 
 @exercise("10.9", "Better than its group", difficulty=1, minutes=5, equation="Liu et al., 2025")
 def group_loss(log_p: Tensor, rewards: Tensor) -> Tensor:
-    """The mean of -log p times (reward - its group's mean): both (N, G)."""
+    """The mean over all answers of -log p times (reward - its group's mean); divided by no deviation: both (N, G)."""
     return -((rewards - rewards.mean(1, keepdim=True)) * log_p).mean()
 
 
