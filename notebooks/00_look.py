@@ -158,7 +158,7 @@ Scrubber(photographer, {"elephants": photographs["elephants"], **photographs})
 # At "elephant" the light is on the elephant, and at "beach" on the wet sand around it. Now put the light
 # for "beach" on each of the 196 places, and the photograph gets its labels.
 
-# %% tags=["docs:labels"]
+# %% tags=["docs:labels"] jupyter={"source_hidden": true}
 a_savanna = annotate(photographer, photographs["elephants"])
 savanna = read(photographer, a_savanna).words
 places = labels(photographer, everywhere(photographer, a_savanna, savanna, savanna.index("beach")))
@@ -221,7 +221,7 @@ show_upload_button(photographer)
 # word $t$, the decoder gives every place a weight $\alpha_{ti}$: not negative, with sum 1. Those weights are the light that you moved.
 # The decoder still gets one vector, the **context vector** $\hat{z}_t = \sum_i \alpha_{ti}\, a_i$, but a new one for each word.
 
-# %%
+# %% jupyter={"source_hidden": true}
 torch.testing.assert_close(caption.alphas.sum((1, 2)), torch.ones(len(caption.alphas)))
 shown = [3, 4, 8, 12]
 even, own = torch.full((4, 14, 14), 1 / 196), caption.alphas[shown]
@@ -291,7 +291,7 @@ reveal("captions of scenes right with the mean, in percent", metrics["scenes-non
 #
 # Look at the labels of the dog, at the word "dog" (after "a black").
 
-# %%
+# %% jupyter={"source_hidden": true}
 a_dog = annotate(photographer, photographs["dog"])
 words = read(photographer, a_dog).words
 here = everywhere(photographer, a_dog, words, words.index("dog"))
