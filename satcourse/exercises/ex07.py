@@ -131,19 +131,19 @@ def _words(*captions: str) -> Captions:
 def _precisions() -> list[tuple[Any, ...]]:
     (caption,) = _words("a dog and a dog and a big big dog")
     references = _words("a dog and a big dog", "a big big cat sees a dog")
-    few = (["star"] * 3, _words("a star"), 1), (["a"], _words("a dog"), 2)
+    few = (["star"] * 3, _words("a star"), 1), (["a"], _words("a dog"), 2), (["dog", "a"], _words("a dog"), 2)
     return [*((caption, references, n) for n in (1, 2, 3)), *few]
 
 
 @exercise("7.3", "n-grams, clipped", difficulty=2, minutes=10, equation="Papineni et al., section 2.1")
 def clipped_precision(caption: list[str], references: Captions, n: int, *, largest: Answer = max) -> float:
-    """The share of a caption's n-grams that a reference has, each counted no more often than in the reference that has most."""
+    """The share of a caption's n-grams that are in a reference, each at most as often as in the one that has most."""
     ours, theirs = ngrams(caption, n), [ngrams(each, n) for each in references]
     hits = sum(min(count, largest([each[gram] for each in theirs])) for gram, count in ours.items())
     return hits / max(1, ours.total())
 
 
-clipped_precision.says = "words to triples, repeated and spread over references; a caption without any pair"
+clipped_precision.says = "words to triples, repeated and spread over references, turned round; no pair at all"
 clipped_precision.cases = _precisions
 clipped_precision.mistakes = {
     "clipped by the sum over the references: take the one that has most": partial(clipped_precision, largest=sum),
