@@ -48,7 +48,7 @@ def test_check(tmp_path, capsys):
     rows = [line.split(maxsplit=2) for line in lines if line.startswith("  5.")]
     states = ["done", "blank", "blank", "wrong", "wrong", "missing", "missing", "done"]
     assert [row[:2] for row in rows] == [[f"5.{n}", state] for n, state in enumerate(states, 1)], "\n".join(lines)
-    reasons = ["write penalty()", "write go_downhill()", "this is 1 divided by", "SyntaxError"]
+    reasons = ["write penalty()", "write go_downhill()", "the wrong way round", "SyntaxError"]
     assert [row[2][: len(reason)] for row, reason in zip(rows[1:], reasons, strict=False)] == reasons
     assert "2 of 8 done, 2 blank, 2 wrong, 2 missing; next: 5.2 The penalty (4 minutes)" in lines
 

@@ -55,6 +55,8 @@ def _difference(expected: Any, got: Any, tolerance: float, where: str, parts: Se
 
 def _not_numbers(expected: Any, got: Any) -> str | None:
     """Describe a wrong type or shape of a number or tensor; None if they are right."""
+    if isinstance(expected, bool) and isinstance(got, Number) and got not in (0, 1):
+        return f"expected True or False, got {short(got)}"
     shape = tuple(expected.shape) if isinstance(expected, Tensor) else ()
     if not isinstance(got, (Tensor, Number, np.bool_, np.number)):
         wanted = f"a tensor of shape {shape}" if isinstance(expected, Tensor) else "a number"
@@ -74,7 +76,7 @@ def _values(expected: Tensor, got: Tensor, tolerance: float, of: str) -> str | N
     show = bool if expected.dtype == torch.bool else "{:.5g}".format
     expected, got = expected.detach().double(), got.detach().double()
     finite = expected[expected.isfinite()]
-    scale = max(1e-8, finite.abs().max().item()) if finite.numel() else 1.0
+    scale = max(1e-2, finite.abs().max().item()) if finite.numel() else 1.0
     off = ~torch.isclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
     if not off.any():
         return None

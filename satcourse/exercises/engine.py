@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
+from numbers import Number
 from typing import Any, NamedTuple
 
 import torch
@@ -128,10 +129,9 @@ def _judge(task: Task, answer: Any) -> None:
     except calls.Blank:
         raise Wrong(task.id, task.todo, blank=True) from None
     except calls.Failed as failed:
-        raise Wrong(task.id, str(failed)) from None
-    failing = next((trial for trial in trials if trial.problem), None)
-    if failing is not None:
-        raise Wrong(task.id, _explain(task, answer, trials, failing))
+        raise Wrong(task.id, f"{failed}{_asked(task) * str(failed).startswith('it raises')}") from None
+    if any(trial.problem for trial in trials):
+        raise Wrong(task.id, _explain(task, answer, trials))
 
 
 def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...]) -> _Trial:
@@ -153,40 +153,51 @@ def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...]) -> _Tria
     return _Trial(case, expected, got, problem)
 
 
-def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial], failing: _Trial) -> str:
-    """A known mistake, the task's advice, or what is behind a trial's difference, this, and what is asked."""
+def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -> str:
+    """A known mistake, the task's advice, or what is behind the first difference, this, and what is asked."""
     for message, mistake in task.mistakes.items():
         if _agrees(task, mistake, trials):
             return message
-    behind = advice = None
-    with contextlib.suppress(Exception):  # the result is something that cannot be looked into
-        behind = diagnosis.relation(failing.expected, failing.got)
-        if not behind and "wrong value" in str(failing.problem) and not isinstance(failing.expected, bool):
-            behind = _unused(task, answer, failing)
+    first, *others = (trial for trial in trials if trial.problem)
+    behind = None
+    with contextlib.suppress(Exception):  # the advice cannot look into any result
+        if task.advise and (advice := task.advise(first.expected, first.got)):
+            return advice
     with contextlib.suppress(Exception):
-        advice = task.advise(failing.expected, failing.got) if task.advise else None
-    asked = " ".join((inspect.getdoc(task.reference) or "").partition("\n\n")[0].split()).rstrip(".")
-    what = f"{failing.problem}{_given(task, failing.case)}"
-    return advice or (f"{behind} ({what})" if behind else what) + f". Asked is: {asked}"
+        behind = diagnosis.relation(first.expected, first.got)
+        if isinstance(first.expected, Number) and not any(
+            diagnosis.relation(x.expected, x.got) == behind for x in others
+        ):
+            behind = None  # two numbers have many relations by chance
+        if behind in (None, diagnosis.WEAK) and "wrong value" in str(first.problem):
+            behind = _unused(task, answer, trials) or behind
+    what = f"{first.problem}{_given(task, first.case)}"
+    return (f"{behind} ({what})" if behind else what) + _asked(task)
 
 
-def _unused(task: Task, answer: Callable[..., Any], trial: _Trial) -> str | None:
-    """An input whose numbers change the reference's result, but not the learner's, in words; None if there is none."""
+def _asked(task: Task) -> str:
+    """What is asked, in a sentence: the first paragraph of the reference's docstring."""
+    return ". Asked is: " + " ".join((inspect.getdoc(task.reference) or "").partition("\n\n")[0].split()).rstrip(".")
+
+
+def _unused(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -> str | None:
+    """An input whose numbers change the reference's results, but never the learner's, in words; None if there is none."""
     parameters = inspect.signature(task.reference).parameters.values()
     names = [each.name for each in parameters if each.default is each.empty]
-    for i, name in enumerate(
-        names if len(names) == len(trial.case) else ()
-    ):  # else a case has something else to `observe`
-        value = trial.case[i]
-        if isinstance(value, Tensor) and value.dtype != torch.int64:
-            value = ~value if value.dtype == torch.bool else 1.25 * value.roll(1)
-        elif isinstance(value, float):
-            value = 1.25 * value
-        case = (*trial.case[:i], value, *trial.case[i + 1 :])
-        if compare.difference(trial.expected, task.observe(task.reference, *copy.deepcopy(case))):
-            got = calls.run(partial(task.observe, answer, *copy.deepcopy(case)), task.seconds)
-            if not compare.difference(trial.got, got):
-                return f"{name} plays no part in it"
+    for i, name in enumerate(names if len(names) == len(trials[0].case) else ()):  # a case may be something else
+        moved = []
+        for trial in trials:
+            value = trial.case[i]
+            if isinstance(value, Tensor) and value.dtype != torch.int64:
+                value = ~value if value.dtype == torch.bool else 1.25 * value.roll(1)
+            elif isinstance(value, float):
+                value = 1.25 * value
+            case = (*trial.case[:i], value, *trial.case[i + 1 :])
+            if compare.difference(trial.expected, task.observe(task.reference, *copy.deepcopy(case))):
+                got = calls.run(partial(task.observe, answer, *copy.deepcopy(case)), task.seconds)
+                moved.append(compare.difference(trial.got, got))
+        if moved and not any(moved):
+            return f"{name} plays no part in it"
     return None
 
 

@@ -50,6 +50,7 @@ def weights(e: Tensor) -> Tensor:
 weights.says = "values, sums over the places, energies of 128, and gradients"
 weights.cases = lambda: [(numbers(D, D),), (torch.tensor([[128.0, 129.0], [-500.0, 2.0]]),)]
 weights.observe = with_gradients("e")
+weights.mistakes = {"softmax over the batch axis: an image's weights must sum to 1": lambda e: torch.softmax(e, 0)}
 
 
 def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,9 +207,6 @@ training_step.mistakes = {
     ),
     "axis 1 is not the vocabulary: flatten captions and words into one axis": partial(
         training_step, loss=cross_entropy
-    ),
-    "shift nothing: the logits at t are those of word t already": partial(
-        training_step, loss=lambda x, y: cross_entropy(x[:, :-1].mT, y[:, 1:])
     ),
 }
 

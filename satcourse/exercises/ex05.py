@@ -25,7 +25,6 @@ least_penalty.says = "fewer words than places, as many, and more"
 least_penalty.cases = lambda: [(14, 49), (49, 49), (70, 49), (12, 196), (1, 4)]
 least_penalty.mistakes = {
     "0 is possible only if there are as many words as places: the weights of C words sum to C": lambda C, L: 0.0,
-    "C places with 1 and the others with 0 cost more than an even share": lambda C, L: float(max(0, L - C)),
     "more words than places cost something, too": lambda C, L: max(0, L - C) ** 2 / L,
 }
 
@@ -76,6 +75,7 @@ def equivalent_lambda(weight: float, C: int, L: int) -> float:
 
 equivalent_lambda.says = "three programs; multiply their whole loss by C, and equation 14 appears"
 equivalent_lambda.cases = lambda: [(1.0, 12, 196), (0.5, 10, 49), (2.0, 7, 5)]
+equivalent_lambda.mistakes = {"the wrong way round: by their program": lambda w, C, L: w * L / C}
 
 
 @exercise("5.5", "What the maps do", 2, 8)

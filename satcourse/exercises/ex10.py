@@ -162,7 +162,6 @@ gated.observe = with_gradients("x", "found", "g")
 gated.mistakes = {
     "a sigmoid is half open at g = 0: with tanh it is shut": lambda x, found, g: x + torch.sigmoid(g) * found,
     "without the tanh nothing keeps the gate below 1": lambda x, found, g: x + g * found,
-    "x fades as the gate opens: it passes whole": lambda x, found, g: x + g.tanh() * (found - x),
 }
 
 
@@ -215,11 +214,6 @@ shapley.cases = lambda: [
 ]
 shapley.observe = heard.observe
 shapley.mistakes = {
-    "all coalitions count alike: in how many orders do just these others come first?": lambda kept, heads: [
-        sum(kept[n | 1 << h] - kept[n] for n in range(1 << heads) if not n >> h & 1) / 2 ** (heads - 1)
-        for h in range(heads)
-    ],
-    "this is what each head does alone": lambda kept, heads: [kept[1 << h] - kept[0] for h in range(heads)],
     "this is what is lost without each head": lambda kept, heads: [kept[-1] - kept[~(1 << h)] for h in range(heads)],
 }
 
