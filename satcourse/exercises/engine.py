@@ -164,11 +164,11 @@ def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -
         if task.advise and (advice := task.advise(first.expected, first.got)):
             return advice
     with contextlib.suppress(Exception):
-        behind = diagnosis.relation(first.expected, first.got)
-        if isinstance(first.expected, Number) and not any(
-            diagnosis.relation(x.expected, x.got) == behind for x in others
-        ):
+        behind, *same = (diagnosis.relation(each.expected, each.got) for each in (first, *others))
+        if isinstance(first.expected, Number) and behind not in same:
             behind = None  # two numbers have many relations by chance
+        if behind and behind.startswith("no gradient") and {*same} - {behind}:
+            behind = None  # a kink has none, either
         if behind in (None, diagnosis.WEAK) and "wrong value" in str(first.problem):
             behind = _unused(task, answer, trials) or behind
     what = f"{first.problem}{_given(task, first.case)}"
