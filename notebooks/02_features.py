@@ -67,8 +67,8 @@ from satlib.model import encoders
 # > **Section 4.3.** The layer is the last of VGG-19 before its last max pooling: $14 \times 14 \times 512$, so $L = 196$
 # > and $D = 512$. The network has learned to classify ImageNet and is frozen.
 #
-# We run VGG-19 (its weights rounded to 8 bits), a stack of convolutions, ReLUs and poolings, on five photographs.
-# We keep five layers, the last of each block. The paper's is `conv5_4`, the fourth convolution of the fifth block, after its ReLU.
+# We run VGG-19 (its weights rounded to 8 bits) on five photographs, and keep five layers, the last of each block. The paper's is read as
+# `conv5_4`, the fourth convolution of the fifth block, after its ReLU.
 
 # %% jupyter={"source_hidden": true}
 names = ["dog", "cats", "cows", "elephants", "lifeboat"]
@@ -422,8 +422,7 @@ for row, (title, (own, i)) in zip(grid, queries.items(), strict=True):
 show_photographs(figure)
 
 # %% [markdown]
-# One cat's eye finds the other's, the wheel the next one and a car's, the cow another and an elephant. (Of 21 places on the wheels, 7 find
-# the car's.)
+# One cat's eye finds the other's, the wheel the next one and a car's, the cow another and an elephant. (7 of 21 wheel places find the car's.)
 #
 # ## What each layer knows about an object
 # <!-- index: claim: lower layers keep what upper layers lose | an object's colour fades from layer to layer while its shape appears | satlib.model.encoders.Encoder | tests/test_encoders.py::test_places_are_in_rows_from_the_top_left -->
@@ -461,12 +460,13 @@ colour = study["attributes"]["colour"]
 reveal("colours that the classifier names, percent", colour["linear"]["conv5_4"]["share"])
 
 # %% [markdown] tags=["answer"]
-# At least 63, from the layer that the paper took; at `conv4_4` the classifier names 98. (More objects give more: on other scenes,
-# 80, 160 and 320 gave 39, 50 and 61.)
+# At least 63, from the layer that the paper took; at `conv4_4` the classifier names 98. (It is a ridge regression. More objects give more: on
+# other scenes, 80, 160 and 320 gave 39, 50 and 61. Script: `benchmarks/layers.py` at dd1a56d.)
 
 # %% [markdown]
 # Up to `conv4_4` the network trades colour for shape: the nearest object has the same colour in 100 of 100 cases at `conv1_2`, and
-# the same shape in 41; at `conv4_4` it is 75 and 99. `conv5_4` loses a little texture and shape, and over a third of the colour.
+# the same shape in 41; at `conv4_4` it is 75 and 99. `conv5_4` loses a little texture and shape; with 300 objects, over a third of the
+# colour is out of the classifier's reach.
 #
 # ## The map moves with the picture
 # <!-- index: claim: features move with the picture | photographs 32 pixels lower: the vectors two rows lower | satlib.model.encoders.Encoder | tests/test_encoders.py::test_places_are_in_rows_from_the_top_left -->
@@ -493,7 +493,7 @@ show_photographs(figure)
 
 # %% [markdown]
 # A vector resembles the one that *was* at the same part of the picture more than the one that was in its own cell. This *equivariance*, here
-# of whole cells, is why a weight on a cell points at a place in the picture.
+# of whole cells, is why a weight on a cell points at a place in the picture, about five cells wide.
 #
 # ### A mean cannot see order
 # <!-- index: claim: one vector for a picture loses where things are | exchanged places have the same mean; what captions from a trained mean get wrong | satlib.model.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
@@ -513,9 +513,16 @@ print(f"{len(both)} of {len(told)} captions have both objects right; of these, i
 print(f"the right one first: {100 * np.mean(in_order):.0f}; beside or above: {100 * np.mean(same_axis):.0f}")
 
 # %% [markdown]
-# They survive the mean. We trained it again with the coordinates, and twice without: 99, and 59 and 61, in 100 name the objects in the correct
-# order. (With zeros for coordinates, the first has 58. "Beside" or "above" hardly needs them: 89, 87 and 92.) The mean loses something else,
-# which property belongs to which object: in 53 of 100 captions an object is wrong, but only 6 of those 264 name a property that is not there.
+# The coordinates survive the mean. New trainings, in percent:
+#
+# | | the right one first | beside or above |
+# | --- | --- | --- |
+# | with coordinates | 99 | 89 |
+# | the same, fed zeros for them | 58 | |
+# | without, twice | 59, 61 | 87, 92 |
+#
+# The mean loses something else, which property belongs to which object: in 53 of 100 captions an object is wrong, but only 6 of those
+# 264 name a property that is not there.
 #
 # ## Which encoder?
 # <!-- index: claim: the encoder matters | encoders compared by shape, size, time and captions | satlib.model.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->
@@ -523,24 +530,19 @@ print(f"the right one first: {100 * np.mean(in_order):.0f}; beside or above: {10
 # > **Paper, sections 4.3 and 5.2.** Any encoding function can be used, and a newer network alone can raise the scores. So compare
 # > with captioners that use GoogLeNet or VGG.
 #
-# Sun et al. trained soft attention on Flickr8k with five encoders. (Their BLEU-4 is of words
-# predicted after *true* words: compare within the column.) How many points does EfficientNet-Lite0 add in place of VGG-19 in satlib's models,
-# both with attention?
+# How many points of BLEU-4 does EfficientNet-Lite0 add in place of VGG-19 in satlib's models, both with attention?
 
 # %%
 my_encoder_guess = ...  # (low, high), or skip
 
 # %% jupyter={"source_hidden": true}
 seal(my_encoder_guess)
-SUN = {"alexnet": 10.81, "googlenet": 14.77, "vgg19": 15.48, "densenet201": 15.84, "resnet152": 16.48}
-print(f"{'':20}{'places':>10}{'D':>6}{'weights':>9}{'Sun et al., BLEU-4':>21}")
+print(f"{'':20}{'places':>10}{'D':>6}{'weights':>9}")
 for name in encoders.NAMES:
     with torch.device("meta"):  # shapes without numbers: no memory, no time
         each = encoders.create(name, pretrained=False)
     size = sum(weights.numel() for weights in each.body.parameters()) / 1e6
-    print(f"{name:20}{each.grid[0]:5} x {each.grid[1]:2}{each.dim:6}{size:7.1f} M{SUN.pop(name, ''):>21}")
-for name, score in SUN.items():  # which satlib does not have
-    print(f"{name:45}{score:>20}")
+    print(f"{name:20}{each.grid[0]:5} x {each.grid[1]:2}{each.dim:6}{size:7.1f} M")
 
 bleu = {run: metrics[f"flickr8k-{run}"]["BLEU-4"] for run in ("none", "soft", "lite0-none", "lite0-soft")}
 figure, axis = plt.subplots(figsize=(7, 2.2), layout="constrained")
@@ -558,8 +560,7 @@ plt.show()
 reveal("BLEU-4 added by the encoder", bleu["lite0-soft"] - bleu["soft"])
 
 # %% [markdown] tags=["answer"]
-# 2.7, in single runs (interval: 1.5 to 3.8). Attention adds 1.2 and 0.1 to the mean vector, which is no
-# proof that it helps (notebook 00).
+# 2.7, in single runs (interval: 1.5 to 3.8).
 
 # %% [markdown]
 # ## Extract once
@@ -624,7 +625,7 @@ def likeness(
 # ```
 
 # %% [markdown]
-# Summon the exhibit, the cat in the third row, and the 12 maps of `conv4_4` that are strongest at its place. What is the mean
+# Take the exhibit, the cat in the third row, and the 12 maps of `conv4_4` that are strongest at its place. What is the mean
 # correlation?
 
 # %%
@@ -670,20 +671,21 @@ print(f"with gradients: {alike[gradient_of]:.2f}")
 reveal("correlation with the pictures of other maps", alike[deconvnet])
 
 # %% [markdown] tags=["answer"]
-# 0.98. Pictures of *different* maps at one place are nearly the same. (Below: their gradients.)
+# 0.98. Pictures of *different* maps at one place are nearly the same. (Below: their gradients.) `places` is the bait: the claim is about the
+# map, so the place stays.
 
 # %% [markdown]
 # Was it this place? At random places, 10 to 15 in each of five draws, the strongest four maps correlate 0.50 to 0.55 in `conv2_2`, 0.92 to 0.94 in
-# `conv3_4` and 0.97 to 0.98 in `conv4_4`; their gradients at most 0.4. The verdict: guilty from `conv3_4` upwards. What you see is the
-# photograph and its switches; what is the map's own is in the little that differs. (Take their mean off four such pictures: the rest fits its
-# own map's gradient best in 30 to 39 of 40 cases; by chance, 10.) Mahendran and Vedaldi (2016) saw it, Nie et al. (2018) explained it, and
-# Adebayo et al. (2018) made such controls a habit. A gradient passes; that does not make it an explanation.
+# `conv3_4` and 0.97 to 0.98 in `conv4_4`; their gradients at most 0.4. Even a map taken at random, dead or not, draws the same cat if driven
+# with 1 (0.97 in `conv4_4`, 24 pairs). The verdict: guilty from `conv3_4` upwards. What you see is the photograph and its switches; what is the map's own is in the little that differs. (Take their mean off four such pictures: the rest fits its
+# own map's gradient best in 30 to 39 of 40 cases; by chance, 10.) Mahendran and Vedaldi (2016) saw it, Nie et al. (2018) explained it. A gradient passes; that does not make it an
+# explanation.
 #
 # ## What to remember
 #
 # - A decoder gets a vector for each place: 196 of 512 numbers from VGG-19.
-# - A place can see the whole picture, but half of what counts lies in a square of four to five cells.
-# - Up to `conv4_4`, the network trades colour for shape; the paper's layer loses more colour. What no longer dominates can often still be
+# - A place can see the whole picture, but half of the gradient, in absolute value, lies in a square of four to five cells.
+# - Up to `conv4_4`, the nearest object shares colour less and shape more; in the paper's layer colour is harder to read. What no longer dominates can often still be
 #   read.
 # - The map moves with the picture. A mean over places cannot see their order by itself.
 # - Compare methods on the same encoder, and run a frozen encoder once.
@@ -697,6 +699,8 @@ reveal("correlation with the pictures of other maps", alike[deconvnet])
 # ●○○ · 10 minutes · open
 #
 # Let `unpool` put each value at the top left of its window. What happens to the projections of `conv2_2`, and why is more lost at `conv4_4`?
+#
+# <details><summary>Answer</summary>One pooling lies below `conv2_2`, three below `conv4_4`, and each adds its own wrong places.</details>
 
 # %% [markdown]
 # ## References
@@ -707,11 +711,9 @@ reveal("correlation with the pictures of other maps", alike[deconvnet])
 #   [arXiv:1311.2901](https://arxiv.org/abs/1311.2901); J. T. Springenberg et al.,
 #   [arXiv:1412.6806](https://arxiv.org/abs/1412.6806)
 # - On such pictures: A. Mahendran, A. Vedaldi. *Salient Deconvolutional Networks*. ECCV 2016; W. Nie, Y. Zhang, A. Patel,
-#   [arXiv:1805.07039](https://arxiv.org/abs/1805.07039); J. Adebayo et al. *Sanity Checks for Saliency Maps*. NeurIPS 2018.
-#   [arXiv:1810.03292](https://arxiv.org/abs/1810.03292)
+#   [arXiv:1805.07039](https://arxiv.org/abs/1805.07039)
 # - Receptive fields: W. Luo et al., NIPS 2016. [arXiv:1701.04128](https://arxiv.org/abs/1701.04128)
 # - Coordinates: R. Liu et al. *CoordConv*. NeurIPS 2018. [arXiv:1807.03247](https://arxiv.org/abs/1807.03247)
-# - S. Sun et al.: *Show, Attend and Tell* [with five encoders](https://github.com/sunny525s/Show_Attend_and_Tell)
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run and the stored results.

@@ -83,7 +83,7 @@ greedy.parts = ("the words", "the weights")
 greedy.mistakes = {
     "each step begins with the first state: hand the new state on": partial(greedy, moves=False),
     "0 is fed first, and 0 is the end mark: before the first word there is None": partial(greedy, y=END),
-    "it says nothing: does y begin as the end mark?": lambda *_: ([], []),
+    "the word just said is not fed back": lambda step, *rest: greedy(lambda y, s: step(None, s), *rest),
 }
 
 
@@ -111,15 +111,19 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(e.masked_fill(~mask, -torch.inf), 1)
 
 
-masked_weights.says = "sentences of 5, 3, 2 and 1 words, some scores 2000 below their padding's"
+masked_weights.says = "sentences of 5, 3, 2 and 1 words, some scores 200 below their padding's"
 masked_weights.cases = lambda: [
     (numbers(3, L), torch.arange(L) < torch.tensor([[5], [3], [1]])),
-    (torch.tensor([[-2001.0, 0, -2000], [3, -1998, -2000]]), torch.tensor([[True, False, True], [False, True, True]])),
+    (torch.tensor([[-201.0, 0, -200], [3, -198, -200]]), torch.tensor([[True, False, True], [False, True, True]])),
 ]
 masked_weights.observe = with_gradients("e")
 masked_weights.mistakes = {
     "masked after the softmax: mask the scores before it": lambda e, mask: torch.softmax(e, 1) * mask,
     "the mask is the wrong way round: only padding has weight": lambda e, mask: masked_weights(e, ~mask),
+    "a score of 0 still has a weight: exp(0) = 1": lambda e, mask: torch.softmax(e * mask, 1),
+    "padding of -100 beats a score of -200: only -inf is below all": lambda e, mask: torch.softmax(
+        e.masked_fill(~mask, -100), 1
+    ),
 }
 
 
@@ -137,6 +141,7 @@ score.cases = lambda: [
 score.observe = with_gradients("a", "s", "W_a", "W_s", "b", "v")
 score.mistakes = {
     "a state meets the words of its own sentence: give it an axis for them": partial(score, of=0),
+    "W_a is for a, W_s for s": lambda a, s, W_a, W_s, b, v: score(a, s, W_s, W_a, b, v),
     "the tanh is missing": lambda a, s, W_a, W_s, b, v: (a @ W_a.T + (s @ W_s.T).unsqueeze(1) + b) @ v,
 }
 
@@ -186,9 +191,6 @@ noun_or_next.parts = ("percent on the noun", "percent on the next word")
 noun_or_next.mistakes = {
     "the artefact lives: a model that always looks one word on scores wherever the noun is the next word": partial(
         noun_or_next, least=1
-    ),
-    "divide by the number of determiners that can decide, not by that of all": lambda peak, own, noun: tuple(
-        100 * ((peak == place) & (noun > own + 1)).float().mean() for place in (noun, own + 1)
     ),
 }
 

@@ -62,10 +62,6 @@ def _spread(values: Tensor) -> Tensor:
     return values.repeat_interleave(2, 2).repeat_interleave(2, 3)
 
 
-def _at_every_maximum(values: Tensor, pooled: Tensor) -> Tensor:
-    return _spread(values) * (pooled == _spread(functional.max_pool2d(pooled, 2)))
-
-
 @exercise("2.3", "Undo a pooling", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
 def unpool(values: Tensor, pooled: Tensor) -> Tensor:
     """Each value at the first of the largest of its window in `pooled`, row by row, and zeros elsewhere: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
@@ -80,7 +76,6 @@ unpool.cases = lambda: [
 ]
 unpool.mistakes = {
     "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": lambda v, p: _spread(v),
-    "a value is at several places of its window: of equal maxima (four zeros behind a ReLU) the first counts": _at_every_maximum,
 }
 
 
@@ -148,18 +143,14 @@ def _correlation(x: Tensor, y: Tensor) -> Tensor:
     return torch.corrcoef(torch.stack([x.flatten(), y.flatten()]))[0, 1]
 
 
-def _mean(
-    picture: Picture, exhibit: tuple[int, Place], others: Iterable[tuple[int, Place]], like: Any = _correlation
-) -> float:
-    return torch.stack([like(picture(*exhibit), picture(*other)) for other in others]).mean().item()
+def _mean(picture: Picture, exhibit: tuple[int, Place], others: Iterable[tuple[int, Place]]) -> float:
+    return torch.stack([_correlation(picture(*exhibit), picture(*other)) for other in others]).mean().item()
 
 
 @exercise("2.6", "Does the map matter?", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
-def likeness(
-    picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place], **by: Any
-) -> float:
+def likeness(picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place]) -> float:
     """The mean correlation of a map's picture with those of the other maps at the same place."""
-    return _mean(picture, (channel, place), ((other, place) for other in channels if other != channel), **by)
+    return _mean(picture, (channel, place), ((other, place) for other in channels if other != channel))
 
 
 def _exhibits() -> list[tuple[Any, ...]]:
@@ -172,17 +163,11 @@ def _exhibits() -> list[tuple[Any, ...]]:
 likeness.says = "it tells pictures that the map makes from pictures that the place makes, whatever the map"
 likeness.cases = _exhibits
 likeness.given = lambda *_: "pictures that the map makes, then pictures that the place makes"
-likeness.advise = lambda expected, got: (
-    f"expected {expected:.2f}, got {got:.2f}: change the map alone, and take the mean of its correlations with the exhibit"
-)
 likeness.mistakes = {
     "the artefact lives: you keep the map and change the place, and all that you see is that places differ": (
         lambda picture, m, at, maps, places: _mean(picture, (m, at), ((m, other) for other in places if other != at))
     ),
     "the exhibit is compared with itself, too, and that is always 1": lambda picture, m, at, maps, places: _mean(
         picture, (m, at), ((other, at) for other in maps)
-    ),
-    "a cosine: pictures of one brightness are alike without it; use correlation": partial(
-        likeness, like=lambda x, y: functional.cosine_similarity(x.flatten(), y.flatten(), 0)
     ),
 }
