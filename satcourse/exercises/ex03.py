@@ -213,7 +213,7 @@ def _look_at_probes(answer: Answer) -> Any:
     if texts is ...:
         return texts
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
-        raise Failed("return a list of captions, each a string")
+        raise Failed("expected a list of captions, each a string")
     if len(texts) > 3:
         raise Failed(f"these are {len(texts)} captions: three are enough")
     living = [fault for fault, tokens in IMPOSTORS.items() if all(tokens(text) == tokenise(text) for text in texts)]
