@@ -14,7 +14,7 @@
 # # 3. Captions
 #
 # A decoder never sees a sentence. It sees a row of integers. Here you go from what people wrote about a picture to the batch that one
-# training step uses. Much of it is where captioners quietly go wrong.
+# training step uses.
 #
 # **You will be able to**
 #
@@ -86,7 +86,7 @@ plt.show()
 # | Flickr30k | 29,000 / 1,014 / 1,000 | Karpathy; it was published without splits |
 # | COCO 2014 | 113,287 / 5,000 / 5,000 | Karpathy |
 #
-# How to get them, and how to make a data set of your own photographs, is in [docs/data.md](../docs/data.md).
+# How to get them, or make your own, is in [docs/data.md](../docs/data.md).
 #
 # ## Words
 #
@@ -173,11 +173,11 @@ shuffled = vocabulary(random.Random(0).sample(training, len(training)), 10_000)
 print("the same from shuffled captions:", shuffled == known)
 
 # %% [markdown]
-# The hippopotamus has become a 1, like everything else that training never mentioned.
+# The hippopotamus has become a 1.
 #
-# ### What do you lose when you leave rare words out?
+# ### Leaving rare words out
 #
-# Our grammar has 62 words. People have more. The word counts of Flickr8k come with satlib (its captions do not). A rare word is hard to
+# Our grammar has 62 words. People have more. The word counts of Flickr8k come with satlib. A rare word is hard to
 # learn and not free: a row of the embedding and a row of the output layer, at 512 dimensions a thousand numbers. So recipes leave out
 # words seen fewer than, say, five times. **Then how many of 100 words in new captions are unknown?**
 
@@ -225,16 +225,16 @@ print(f"words in a dev caption: {per_caption:.1f}; unknown among them: {per_capt
 # caption it leaves 37 holes in every 100 captions.
 
 # %% [markdown]
-# 41 percent of the words are said once, and together they make up 1 percent of the text. On the left, Flickr8k's curve is not far from a
-# straight line, as is usual for a language (Zipf's law). The grammar's drops like a cliff: it has no rare words.
+# 41 percent of the words are said once, and together they make up 1 percent of the text. On the left, Flickr8k's curve steepens
+# slowly, as is usual for a language (Zipf's law). The grammar's drops like a cliff: it has no rare words.
 #
 # One mistake is too easy: to count the words of *all* captions. Nothing fails, but a third of the test captions' unknown words disappear
 # (without a least count, all), and with them the sign of what training has missed.
 #
 # ### Words in pieces
 #
-# The hippopotamus can be saved. Language models have no unknown words, because their tokens are *pieces* of words. **Byte-pair encoding**
-# (Sennrich et al., 2016) finds them: begin with single letters, and again and again join the most frequent pair of neighbours in
+# The hippopotamus can be saved. Language models have no unknown words: their tokens are *pieces* of words, down to single bytes. **Byte-pair encoding**
+# (Sennrich et al., 2016) finds them: begin with single characters, and again and again join the most frequent pair of neighbours in
 # the text. What is common becomes one piece, and what is rare can still be spelt, by the same joins in the same order.
 
 
@@ -298,11 +298,11 @@ letters = {letter for word in common for letter in word}
 unspelt = {word for word in dev if not set(word) <= letters}
 share = 100 * sum(dev[word] for word in unspelt) / dev.total()
 spelt, longer = (sum(len(cut(word)) * times for word, times in dev.items()) / dev.total() for cut in (list, in_pieces))
-print(f"{len(letters)} letters, {share:.3f} of 100 unknown ({', '.join(sorted(unspelt))}), {spelt:.2f} a word")
+print(f"{len(letters)} characters, {share:.3f} of 100 unknown ({', '.join(sorted(unspelt))}), {spelt:.2f} a word")
 print(f"{len(letters) + 300} pieces, {share:.3f} of 100 unknown, {longer:.2f} a word")
 
 # %% [markdown]
-# 34 letters already do what 2,536 words could not: less than 1 word in 10,000 is unknown, for a digit that no common word has. The
+# 34 characters already do what 2,536 words could not: about 1 word in 10,000 is unknown, for a digit that no common word has. The
 # hippopotamus is spelt, if not understood. The price is length, and that is what the joins lower: from 4.03 pieces a word to
 # 1.64, nearly 60 percent more steps than with words.
 #
@@ -347,7 +347,7 @@ reveal("padding, percent of all steps", padding)
 
 # %% [markdown]
 # So group the captions by length, and cut each group into batches: every caption comes once an epoch, at the price of at most one small
-# batch for each length.
+# batch for each length. (A real loader shuffles the captions first and the batches afterwards, anew in each epoch.)
 
 
 # %% tags=["task:3.4"]
@@ -402,14 +402,14 @@ print(
 )
 
 # %% [markdown] tags=["answer"]
-# 62 percent, while each of the longest would come along 15 times; if lengths are drawn as often as they occur, 35. The paper leaves that
-# word out.
+# 62 percent, while each of the longest would come along 15 times; if lengths are drawn as often as they occur, 35. The paper does
+# not say which.
 
 # %% [markdown]
 # ### Padding lies about the loss
 #
 # If you mix lengths after all, padding is not only slow. Short captions are padded with end marks, and after the first the others are
-# easy to predict. Let them into the mean, and the loss looks better than the model is. No error is raised.
+# easy to predict. Let them into the mean, and the loss looks better than the model is.
 
 
 # %% tags=["task:3.5"]
@@ -431,26 +431,32 @@ def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# Here a small decoder makes that mistake for 40 steps, on an extreme pair: the shortest and the longest caption of our scenes.
+# Here a small decoder makes that mistake for 40 steps, on our shortest and our longest caption, and another does not.
 
 # %%
-torch.manual_seed(0)
 both = sorted(pairs(data.split("train"), Vocabulary(known), max_length=40), key=lambda pair: len(pair.caption))
 two = [torch.tensor(pair.caption) for pair in (both[0], both[-1])]
 padded = nn.utils.rnn.pad_sequence(two, batch_first=True)  # (2, C of the longer), with the end mark, 0
-decoder = Decoder(DecoderConfig(embedding=32, hidden=64, attention_hidden=32, dropout=0.0), 64, len(known) + 2)
-optimiser = torch.optim.Adam(decoder.parameters(), lr=3e-3)
-a = torch.randn(2, 49, 64)  # two images that are nothing but noise
-for _ in range(40):
-    losses = word_losses(decoder(a, padded).logits, padded)
-    optimiser.zero_grad()
-    losses.mean().backward()  # the mistake: padding is learned, too
-    optimiser.step()
-honest = float(word_loss(losses.detach(), torch.tensor([len(caption) for caption in two])))
-print(f"nats per word: {losses.mean():.2f} with padding counted as words, {honest:.2f} without")
+true_lengths = torch.tensor([len(caption) for caption in two])
+flattering, honest = {}, {}
+for learned in ("padding, too", "words alone"):  # the mistake, and the control
+    torch.manual_seed(0)
+    decoder = Decoder(DecoderConfig(embedding=32, hidden=64, attention_hidden=32, dropout=0.0), 64, len(known) + 2)
+    optimiser = torch.optim.Adam(decoder.parameters(), lr=3e-3)
+    a = torch.randn(2, 49, 64)  # two images that are nothing but noise
+    for _ in range(40):
+        losses = word_losses(decoder(a, padded).logits, padded)
+        flattering[learned], honest[learned] = losses.mean(), word_loss(losses, true_lengths)
+        optimiser.zero_grad()
+        (flattering if learned == "padding, too" else honest)[learned].backward()
+        optimiser.step()
+    print(
+        f"learned {learned:12}: {flattering[learned]:.2f} nats with padding counted, {honest[learned]:.2f} per true word"
+    )
 
 # %% [markdown]
-# 1.59 looks better than 2.12, and it is the same model. Batches of one length have nothing to mask.
+# 1.59 looks better than 2.12, and it is the same model. It is also worse: padding takes its share of the gradient, and the control
+# reaches 1.63 (over eight seeds better by 0.28 to 0.60). Batches of one length have nothing to mask.
 #
 # ## What goes in, what should come out
 #
@@ -518,13 +524,13 @@ caught = {
     fault: [text for text in probes() if impostor(text) != tokenise(text)] for fault, impostor in IMPOSTORS.items()
 }
 for fault, texts in caught.items():
-    print(f"one that {fault}: {texts[0] if texts else 'lives'}")
+    print(f"one that {fault}: {texts[0] if texts else 'passes'}")
 for text in (*probes(), "The dog’s well--known rock-'n'-roll", "a horse 's lead"):
     if words(text) != tokenise(text):
         print("ours and satlib's:", words(text), tokenise(text))
 
 # %% [markdown]
-# Two captions do what 9,000 could not. And the last lines tell even ours from satlib's. One is exotic. But Flickr8k writes 's as a word of its own, and in 395 of its 40,460 captions the two differ, each time by that. The verdict on "0 of 9,000": true, and
+# Two captions do what 9,000 could not. The last lines tell even ours from satlib's. By our rule the apostrophe of a lone 's goes; satlib keeps it, since Flickr8k writes it so: in 395 of its 40,460 captions the two differ, each time by that. The verdict on "0 of 9,000": true, and
 # nearly empty. A test is as good as what it could have caught.
 #
 # ## What to remember
@@ -567,12 +573,13 @@ assert 10.5 < per_caption < 11.5, "eleven words"
 assert abs(kept[3] / kept[0] - 1 / 3) < 0.01, "drop two thirds of the vocabulary"
 assert 48 < padding < 50, "49 percent"
 assert 0.61 < missed < 0.62, "62 percent"
-assert abs(losses.mean() - 1.59) < 0.1
-assert abs(honest - 2.12) < 0.1
+assert abs(flattering["padding, too"] - 1.59) < 0.1
+assert abs(honest["padding, too"] - 2.12) < 0.1
+assert abs(honest["words alone"] - 1.63) < 0.1
 assert round(100 * (1 - 64 / len(lengths)) ** updates) == 35
 assert (len(captions), round(draws)) == (9000, 15)
-assert (len(common), len(letters) + 300) == (2536, 334), "334 pieces do what 2,536 words could not"
-assert share < 0.01, "less than 1 word in 10,000"
+assert (len(common), len(letters) + 300) == (2536, 334), "34 characters do what 2,536 words could not"
+assert share < 0.012, "about 1 word in 10,000"
 assert unspelt
 assert all(set(word) - letters <= {*"0123456789"} for word in unspelt), "for a digit"
 assert abs(longer - 1.64) < 0.005

@@ -81,12 +81,14 @@ attend.mistakes = {
 
 @exercise("4.4", "The state moves on", 3, 12, "equations 1 to 3")
 def lstm_step(
-    Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor
+    Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor, slip: str = ""
 ) -> tuple[Tensor, Tensor]:
     """The new c = f c + i g, and h = o tanh(new c): rows of i, f, g, o; sigmoids, but tanh for g."""
     i, f, g, o = (Ey @ W.T + h @ U.T + z @ Z.T + b).chunk(4, 1)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
+    if slip == "order":
+        g, o = o, g
+    new = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * (c if slip == "old" else new).tanh(), new
 
 
 lstm_step.says = "h and c, for batches of two and of one, and gradients"
@@ -96,6 +98,10 @@ lstm_step.cases = lambda: [
 ]
 lstm_step.parts = ("h", "c")
 lstm_step.observe = with_gradients("Ey", "h", "c", "z", "W", "U", "Z", "b", parts=lstm_step.parts)
+lstm_step.mistakes = {
+    "this is the paper's order of rows: here g comes before o": partial(lstm_step, slip="order"),
+    "equation 3 has the new c": partial(lstm_step, slip="old"),
+}
 
 
 def _model(seed: int) -> Any:
@@ -226,11 +232,12 @@ def outside(a: Tensor, k: int, *, steps: int = 300) -> bool:
 
 def _hull_cases() -> list[tuple[Tensor, int]]:
     flat = torch.tensor([[-1.0, -0.7], [1.1, -0.9], [1.5, 0.5], [0.1, 1.3], [-1.3, 0.6], [0.2, 0.1], [1.3, -0.8]])
-    blend, twice = numbers(30, 20, seed=3), numbers(6, 12, seed=5)
+    blend, twice = numbers(30, 20, seed=3), numbers(9, 12, scale=9).round()
     blend[7] = distribution(1, 29, seed=4, sharp=2) @ blend[torch.arange(30) != 7]
-    twice[2] = twice[4]
+    twice[2], twice[4], twice[1] = twice[6], (twice[3] + twice[5]) / 2, (twice[0] + twice[8]) / 2
     slow = numbers(30, 4, seed=56), 6
-    return [(flat, 5), (flat, 2), (flat[:6], 1), (flat, 6), slow, (blend, 7), (blend, 6), (twice, 2)]
+    cases = [(flat, 5), (flat, 2), (flat[:6], 1), (flat, 6), slow, (blend, 7), (blend, 6)]
+    return cases + [(twice, k) for k in (2, 4, 1)]
 
 
 outside.says = "corners are outside; blends and a vector met twice are not"
