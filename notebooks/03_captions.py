@@ -519,7 +519,7 @@ def probes() -> list[str]:
 # %% [markdown] tags=["hint"]
 # What can stand in a caption that is neither a small letter, a comma nor a full stop? One caption can catch several of them.
 
-# %%
+# %% jupyter={"source_hidden": true}
 caught = {
     fault: [text for text in probes() if impostor(text) != tokenise(text)] for fault, impostor in IMPOSTORS.items()
 }

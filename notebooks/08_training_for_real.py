@@ -694,7 +694,7 @@ def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
     return best, len(scores)
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 bleu = [each["dev_bleu4"] for each in logs["flickr8k-paper-soft"]]
 for patience in (1, 3, 10):
     best, last = best_and_last(bleu, patience)
