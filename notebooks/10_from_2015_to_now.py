@@ -943,6 +943,8 @@ reveal("words that stay when only that head sees, percent", votes[best] + dark)
 
 # %% [markdown]
 # ### The jury of eight
+#
+# Press a head, and it loses its seat: it sees nothing. What becomes of the word in brackets, and of all the words?
 
 # %% jupyter={"source_hidden": true}
 names = [f"{layer}.{head}" for layer in (1, 2) for head in range(1, 5)]
