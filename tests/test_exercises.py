@@ -100,7 +100,7 @@ class TestWhatIsSaid:
             ("6.4", lambda f, p, *x: f(p * 0 + 1 / len(p), *x), "p plays no part in it (the bias"),
             ("4.4", lambda f, *x: f(*x)[::-1], "the parts are in the wrong order: h, c (h: wrong value"),
             ("3.2", lambda f, words, size: f(words, size + 1), "1 too many at the end (expected ['a', "),
-            ("3.5", lambda f, *x: 8 * f(*x), "8 times what is asked (the mean: wrong value"),
+            ("3.5", lambda f, *x: 8 * f(*x), "8 times what is asked for (the mean: wrong value"),
         ):
             assert verdict(id, partial(answer, reference(id))).startswith(f"{id} is wrong: {beginning}")
 

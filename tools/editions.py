@@ -1,9 +1,9 @@
 """One source, three editions: from notebooks/NN_name.py the notebook to read, the workbook, and the workbook with its answers.
 
 A code cell with the tag `task:4.1` holds a task of satcourse.exercises. What stands in it between `# BEGIN SOLUTION` and
-`# END SOLUTION` is a blank in the workbook; markdown cells with the tags "hint" and "pseudocode" may follow. A section whose heading has the tag "workbook" is in the workbook alone. A cell with the tag "claims", the
-folded assertions that check the numbers of the prose, is in the notebook to read alone. Markdown with the tag "answer", which tells what
-a sealed cell shows, is folded everywhere.
+`# END SOLUTION` is a blank in the workbook; markdown cells with the tags "hint" and "pseudocode" may follow. A section whose heading has
+the tag "workbook" is in the workbook alone. A cell with the tag "claims", the folded assertions that check the numbers of the prose, is in
+the notebook to read alone. Markdown with the tag "answer", which tells what a sealed cell shows, is folded everywhere.
 """
 
 import re

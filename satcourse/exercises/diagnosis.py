@@ -11,11 +11,11 @@ from torch import Tensor
 from satcourse.exercises.compare import difference
 
 ALL: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "the sign is turned round": torch.neg,
-    "this is the exponential of what is asked": torch.exp,
-    "this is the logarithm of what is asked": torch.log,
-    "this is the square root of what is asked": torch.sqrt,
-    "this is 1 divided by what is asked": torch.reciprocal,
+    "the sign is reversed": torch.neg,
+    "this is the exponential of what is asked for": torch.exp,
+    "this is the logarithm of what is asked for": torch.log,
+    "this is the square root of what is asked for": torch.sqrt,
+    "this is 1 divided by what is asked for": torch.reciprocal,
 }
 AXIS: Mapping[str, Callable[[Tensor, int], Tensor]] = {
     "one place too late": lambda x, axis: x.roll(1, axis),
@@ -77,9 +77,9 @@ def _tensors(expected: Tensor, got: Tensor) -> Iterator[tuple[str, Tensor, Tenso
         yield "an axis of size 1 too many (keepdim=True, unsqueeze?)", expected, got.squeeze()
         yield "an axis of size 1 is missing", expected.squeeze(), got
     for order in [*permutations(axes)][1:]:
-        yield f"axes exchanged: they stand in the order {order}", expected.permute(order), got
+        yield f"axes swapped: they are in the order {order}", expected.permute(order), got
     if expected.dtype == torch.bool:
-        yield "True and False are exchanged", ~expected, got
+        yield "True and False are swapped", ~expected, got
         return
     if not expected.isfinite().all() or not expected.any():
         return
@@ -104,4 +104,4 @@ def _tensors(expected: Tensor, got: Tensor) -> Iterator[tuple[str, Tensor, Tenso
         yield "the same number everywhere", flat[:1].expand_as(flat), flat
         yield "the right numbers, but in other places", expected.flatten().sort().values, flat.sort().values
     if several or any(x > 1.5 and abs(x - x.round()) < 1e-4 for x in (factor, 1 / factor)):
-        yield f"{factor:.4g} times what is asked", factor * expected, got
+        yield f"{factor:.4g} times what is asked for", factor * expected, got

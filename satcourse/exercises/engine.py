@@ -177,7 +177,7 @@ def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -
 
 def _asked(task: Task) -> str:
     """What is asked, in a sentence: the first paragraph of the reference's docstring."""
-    return ". Asked is: " + " ".join((inspect.getdoc(task.reference) or "").partition("\n\n")[0].split()).rstrip(".")
+    return ". The task: " + " ".join((inspect.getdoc(task.reference) or "").partition("\n\n")[0].split()).rstrip(".")
 
 
 def _unused(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -> str | None:

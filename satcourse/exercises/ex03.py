@@ -27,7 +27,7 @@ CAPTIONS = (
 
 @exercise("3.1", "A caption as words", difficulty=2, minutes=8, equation="section 5.1")
 def words(caption: str) -> list[str]:
-    """The words of a caption in small letters: letters and digits, with the apostrophes and hyphens inside them."""
+    """The words of a caption in lower case: letters and digits, with the apostrophes and hyphens inside them."""
     return tokenise(caption)
 
 

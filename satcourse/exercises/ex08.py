@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from satcourse.exercises.calls import Failed
-from satcourse.exercises.task import Answer, exercise, generator, numbers
+from satcourse.exercises.task import Answer, exercise, generator, numbers, without_graph
 from satlib.data.text import PAD
 from satlib.model.decoder import Decoder
 from satlib.model.objective import word_losses
@@ -52,15 +51,9 @@ def _weights(decoder: Decoder) -> Tensor:
     return torch.cat([weight.detach().flatten() for weight in decoder.parameters()])
 
 
-def _numbers(losses: Any) -> Any:
-    if isinstance(losses, list) and any(getattr(loss, "requires_grad", False) for loss in losses):
-        raise Failed("a loss that it returns still holds its graph, and so memory: take `.item()`")
-    return losses
-
-
 def _overfitted(answer: Answer, seed: int, steps: int) -> Any:
     decoder, optimiser, parts = _learner(seed)
-    losses = _numbers(answer(decoder, optimiser, *parts[1], steps))
+    losses = without_graph(answer(decoder, optimiser, *parts[1], steps))
     return {"the losses": losses, "the weights": _weights(decoder)}
 
 
@@ -145,7 +138,7 @@ def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
     decoder.register_forward_hook(
         lambda _, __, y: seen.append((y.logits.dtype, decoder.output.weight.grad is not None))
     )
-    losses = _numbers([answer(decoder, optimiser, scaler, parts, torch.bfloat16, most) for _ in range(3)])
+    losses = without_graph([answer(decoder, optimiser, scaler, parts, torch.bfloat16, most) for _ in range(3)])
     return {
         "it computes in": str({dtype for dtype, _ in seen}),
         "when the second part begins": "the first one's gradients are "

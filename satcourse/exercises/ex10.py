@@ -307,4 +307,3 @@ describe.cases = lambda: [(_project()[2],)]
 describe.observe = judge
 describe.advise = lambda expected, got: got[0]
 describe.seconds = 120.0
-describe.mistakes = {}

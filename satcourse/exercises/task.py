@@ -82,6 +82,13 @@ def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
     return {f"the gradient at {name}": torch.zeros_like(leaf) if g is None else g for (name, leaf), g in pairs}
 
 
+def without_graph(losses: Any) -> Any:
+    """A learner's losses as they are; a list of which one still holds its graph is refused."""
+    if isinstance(losses, list) and any(getattr(loss, "requires_grad", False) for loss in losses):
+        raise Failed("a loss holds its graph, and so memory: keep a number, by loss.item()")
+    return losses
+
+
 def with_gradients(*names: str, parts: Sequence[str] = ("",)) -> Answer:
     """An `observe` that compares a result, or its parts, and the gradients of a sum over it at the first inputs, which are so named."""
 
