@@ -14,6 +14,7 @@ import torch
 import satlib
 from satlib import recipe
 from satlib.data import features, scenes
+from satlib.files.atomic import write_json
 from satlib.model import encoders
 from satlib.training import loop
 from satlib.training.features import extract
@@ -23,9 +24,6 @@ FROZEN = (
     "data.captions=5", "decoder.attention_hidden=64", "training.warmup=10", "training.average=0.9",
     "training.epochs=4", "training.epoch_images=0",
 )  # fmt: skip
-RATES = {"adam": 1e-2, "muon": 8e-3}
-SEEDS = range(3)
-RESULTS = Path(satlib.__file__).parent / "results" / "optimisers.json"
 
 
 def main() -> None:
@@ -35,8 +33,8 @@ def main() -> None:
     data = scenes.load(train=500, dev=100, test=1)
     encoder = encoders.create("model:scenes-soft")
     vectors = extract(data, encoder, features.folder(work, data, encoder.name))
-    for seed in SEEDS:
-        for optimiser, rate in RATES.items():
+    for seed in range(3):
+        for optimiser, rate in (("adam", 1e-2), ("muon", 8e-3)):
             changes = [f"training.optimiser={optimiser}", f"training.learning_rate={rate}", f"training.seed={seed}"]
             run, start = work / f"{optimiser}-{seed}", time.process_time()
             loop.train(recipe.load("scenes-soft", [*FROZEN, *changes]), data, vectors, run)
@@ -44,7 +42,7 @@ def main() -> None:
             losses = [json.loads(line)["dev_nll"] for line in (run / loop.LOG).read_text().splitlines()]
             runs.append({"optimiser": optimiser, "rate": rate, "seed": seed, "dev_nll": losses, "seconds": seconds})
             print(runs[-1], flush=True)
-    RESULTS.write_text(json.dumps(runs, indent=1) + "\n")
+    write_json(Path(satlib.__file__).parent / "results" / "optimisers.json", runs)
 
 
 if __name__ == "__main__":

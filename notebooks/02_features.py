@@ -523,6 +523,7 @@ print(f"the right one first: {100 * np.mean(in_order):.0f}; beside or above: {10
 #
 # The mean loses something else, which property belongs to which object: in 53 of 100 captions an object is wrong, but only 6 of those
 # 264 name a property that is not there.
+# <!-- again: satlib train scenes-none --set training.seed=1, then satlib evaluate; without: zeros for y and x in _Coordinates, satlib/model/encoders.py -->
 #
 # ## Which encoder?
 # <!-- index: claim: the encoder matters | encoders compared by shape, size, time and captions | satlib.model.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->

@@ -694,21 +694,18 @@ print(f"a training step on one sequence takes {price:.1f} times as long")
 #
 # ### What is kept of 2015
 #
-# What touches a function of yours:
-#
-# - **Shared keys and values** ([November 2019](https://arxiv.org/abs/1911.02150)). What your `one_more` keeps has to be fetched for each
-#   new word. Now all heads share one set.
-# - **RoPE** ([April 2021](https://arxiv.org/abs/2104.09864)). No position is added; `q` and `k` are rotated by an angle that grows with
-#   it, so that their product depends on the distance.
-# - **FlashAttention** ([May 2022](https://arxiv.org/abs/2205.14135)). Your `weights` and `read`, block by block. The map is never stored.
-# - **Registers**, **sinks** ([September](https://arxiv.org/abs/2309.16588) [2023](https://arxiv.org/abs/2309.17453)). Weights sum to 1,
-#   so a head that wants nothing still looks somewhere, as at our empty ground. Extra tokens give it a place.
-# - **Tülu 3** ([November 2024](https://arxiv.org/abs/2411.15124)). Notebook 06's rewards, given by a check like `exact_match`.
-# - **Gated attention** ([May 2025](https://arxiv.org/abs/2505.06708)). Each head gets its gate $\beta_t$, and the sinks shrink.
-#
-# To look up: **SigLIP** ([2023](https://arxiv.org/abs/2303.15343), the encoder learns whether a text belongs to a picture), **POPE**
-# ([2023](https://arxiv.org/abs/2305.10355), invented objects counted), **DPO** ([2023](https://arxiv.org/abs/2305.18290), rewards without
-# drawing), **NaViT** ([2023](https://arxiv.org/abs/2307.06304), pictures of any size).
+# | since | | of 2015, and of yours |
+# | --- | --- | --- |
+# | November 2019 | [shared keys and values](https://arxiv.org/abs/1911.02150) | what your `one_more` keeps has to be fetched for each word; now all heads share one set |
+# | April 2021 | [RoPE](https://arxiv.org/abs/2104.09864) | no position is added; `q` and `k` turn by an angle that grows with it, so that their product depends on the distance |
+# | May 2022 | [FlashAttention](https://arxiv.org/abs/2205.14135) | your `weights` and `read`, block by block; the map is never stored |
+# | March 2023 | [SigLIP](https://arxiv.org/abs/2303.15343) | the annotation vectors; their encoder learned, pair by pair, whether a text belongs to a picture |
+# | May 2023 | [POPE](https://arxiv.org/abs/2305.10355) | notebook 07's invented objects, counted by asking: is there a dog? |
+# | May 2023 | [DPO](https://arxiv.org/abs/2305.18290) | notebook 06's rewards without drawing: of two stored captions, the better one gets likelier |
+# | July 2023 | [NaViT](https://arxiv.org/abs/2307.06304) | pictures of any size, several in a sequence; a mask keeps them apart, as it did padding |
+# | September 2023 | [registers](https://arxiv.org/abs/2309.16588), [sinks](https://arxiv.org/abs/2309.17453) | weights sum to 1, so a head that wants nothing still looks somewhere, as at our empty ground; extra tokens give it a place |
+# | November 2024 | [Tülu 3](https://arxiv.org/abs/2411.15124) | notebook 06's rewards, given by a check like `exact_match` |
+# | May 2025 | [gated attention](https://arxiv.org/abs/2505.06708) | each head gets its gate $\beta_t$, and the sinks shrink |
 
 # %% [markdown]
 # ## How long does it have to wait?

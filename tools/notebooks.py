@@ -1,8 +1,9 @@
-"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--all]`, `compare`, or `again NN --seed 1`.
+"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--all]`, `compare`, or `again NN`.
 
-notebooks/NN_name.py (Jupytext, percent format) is written by hand. `make` generates notebooks/NN_name.ipynb from it, executes those
-whose cells differ from their source, or all with --all, and writes notebooks/INDEX.md. The picture of a cell with the tag `docs:NAME`
-is written to docs/NAME.png (or .jpeg). `compare` fails where what is committed differs. `again` prints what it prints with another seed.
+notebooks/NN_name.py (Jupytext, percent format) is written by hand. `make` generates NN_name.ipynb from it, executes those
+whose cells differ from their source, or all with --all, and writes notebooks/INDEX.md. The picture of a cell tagged `docs:NAME`
+is written to docs/NAME.png (or .jpeg). `compare` fails where what is committed differs. `again` prints what a notebook prints after
+changes, as `--change "manual_seed(0)" "manual_seed(1)"`; comments in a source that begin with "again" name some.
 """
 
 import argparse
@@ -93,50 +94,45 @@ def make(source: Path) -> None:
     """Generate, execute and write one notebook and its pictures."""
     start, notebook = time.monotonic(), generate(source)
     execute(notebook)
-    text = nbformat.writes(notebook) + "\n"
-    source.with_suffix(".ipynb").write_text(text, encoding="utf-8")
+    source.with_suffix(".ipynb").write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
     for path, picture in pictures(notebook).items():
         path.write_bytes(picture)
-    print(f"{source.stem:32} {time.monotonic() - start:5.0f} s {len(text) / 1e6:5.2f} MB", flush=True)
+    print(f"{source.stem:32} {time.monotonic() - start:5.0f} s", flush=True)
 
 
-def again(source: Path, seed: int) -> None:
-    """Run a notebook with another seed for `manual_seed(0)`, without its claims, and print what it prints."""
+def again(source: Path, changes: Sequence[Sequence[str]]) -> None:
+    """Print what a notebook without its claims prints after changes."""
     notebook = generate(source)
-    for cell in notebook.cells:
-        claims = "claims" in cell.metadata.get("tags", ())
-        cell.source = "" if claims else cell.source.replace("manual_seed(0)", f"manual_seed({seed})")
+    notebook.cells = [cell for cell in notebook.cells if "claims" not in cell.metadata.get("tags", ())]
+    for old, new in changes:
+        for cell in [cell for cell in notebook.cells if old in cell.source] or sys.exit(f"no {old!r} in {source}"):
+            cell.source = cell.source.replace(old, new)
     execute(notebook)
     print(*(part.text for cell in notebook.cells for part in cell.get("outputs", ()) if "text" in part), sep="")
 
 
-def index() -> str:
-    """The text of notebooks/INDEX.md."""
-    return paper_index.page({source.stem: generate(source) for source in sources()})
-
-
 def main() -> int:
     """See the top of this file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=("make", "compare", "again"))
     parser.add_argument("names", nargs="*", help="numbers of notebooks, by default all")
-    parser.add_argument("--all", action="store_true", help="execute those too whose source is as before")
-    parser.add_argument("--seed", type=int, default=1, help="of `again`")
+    parser.add_argument("--all", action="store_true", help="unchanged ones, too")
+    parser.add_argument("--change", nargs=2, action="append", default=[], metavar=("OLD", "NEW"))
     arguments = parser.parse_intermixed_args()  # so that numbers may follow --all
     for source in sources(arguments.names):
         if arguments.what == "again":
-            again(source, arguments.seed)
+            again(source, arguments.change)
         elif arguments.what == "make" and (arguments.all or not is_current(source)):
             make(source)
-    page = FOLDER / "INDEX.md"
+    index, text = FOLDER / "INDEX.md", paper_index.page({source.stem: generate(source) for source in sources()})
     if arguments.what == "make":
-        page.write_text(index(), encoding="utf-8")
+        index.write_text(text, encoding="utf-8")
     if arguments.what != "compare":
         return 0
     stale = [source.stem for source in sources(arguments.names) if not is_current(source)]
-    stale += ["INDEX"] if page.read_text(encoding="utf-8") != index() else []
+    stale += ["INDEX"] if index.read_text(encoding="utf-8") != text else []
     if stale:
-        print(*stale, "not what their sources give: run `make notebooks` and commit what it writes", file=sys.stderr)
+        print(*stale, "differ from their sources: run `make notebooks` and commit", file=sys.stderr)
     return int(bool(stale))
 
 

@@ -70,5 +70,5 @@ def page(notebooks: Mapping[str, NotebookNode]) -> str:
 def _file_of(dotted: str) -> str:
     """The file of an object: satlib.model.attention.SoftAttention -> satlib/model/attention.py."""
     parts = dotted.split(".")
-    paths = [Path(*parts[:length]).with_suffix(".py") for length in range(len(parts), 0, -1)]
-    return next(path.as_posix() for path in paths if (ROOT / path).is_file())
+    paths = ("/".join(parts[:length]) + ".py" for length in range(len(parts), 0, -1))
+    return next(path for path in paths if (ROOT / path).is_file())
