@@ -46,7 +46,7 @@ Scrubber(captioner, {"a drawn scene": scene.photo()})
 # - see where a captioner looks as it chooses each word, and make it look elsewhere;
 # - say what attention replaces, and what a bright map does not prove.
 #
-# **Time**: 13 minutes to read, 8 more to write, 30 seconds to run on two CPU cores. **Memory**: 1.5 GB. **Needs**: nothing.
+# **Time**: 13 minutes to read, 8 more to write, 30 seconds to run. **Memory**: 1.5 GB. **Needs**: nothing.
 
 # %% jupyter={"source_hidden": true}
 import json

@@ -24,7 +24,7 @@
 # - read an alignment matrix, and write two controls for what it seems to say;
 # - recognise the same three lines in a Transformer.
 #
-# **Time**: 29 minutes to read, 60 more to write, 90 seconds to run on two CPU cores. **Memory**: 1.0 GB. **Needs**: nothing.
+# **Time**: 29 minutes to read, 60 more to write, 90 seconds to run. **Memory**: 1.0 GB. **Needs**: nothing.
 
 # %% jupyter={"source_hidden": true}
 import random
@@ -177,7 +177,7 @@ print(train_pairs[0].source, "->", data[0][0].tolist())
 # ## A sentence in one vector
 # <!-- index: claim: one vector takes far more examples to learn long sentences | one vector for the whole sentence, z_t = [h_L forward; h_1 backward] | satlib.model.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
 #
-# Earlier neural translators (Sutskever et al., 2014; Cho et al., 2014) had two recurrent networks. The **encoder** reads
+# The first neural translators (Cho et al., 2014; Sutskever et al., 2014) had two recurrent networks. The **encoder** reads
 # the sentence $x_1 \dots x_L$, and its last state has to stand for all of it. From this one vector the **decoder** writes
 # the translation $y_1 \dots y_C$. Our encoder reads in both directions, and the decoder gets both last states at each step:
 #
@@ -387,7 +387,7 @@ print("fixed vector:", " ".join(translate(fixed, long.source)[0]))
 # ### How long a sentence can it handle?
 #
 # We measure with BLEU-4, in percent: how many of the translation's runs of up to four words are in the true one as well, with a
-# penalty if it is shorter (notebook 07 explains it). For sentences of 6 to 8 words it is 78. What is it for sentences of 17 to 20 words?
+# penalty if it is shorter. For sentences of 6 to 8 words it is 78. What is it for sentences of 17 to 20 words?
 
 # %%
 my_long_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -591,15 +591,15 @@ def draw_bleu() -> None:
 # %% tags=["docs:length"]
 kept = {pair.source for pair in test_pairs}
 many = train_pairs + [pair for pair in pairs(40_000, seed=1, shortest=5, longest=20) if pair.source not in kept]
-informed = fit(OneVector, numbered(many), steps=600, size=128)
+informed = fit(OneVector, numbered(many), steps=540, size=128)
 bleu_many = bleu_by_length([translate(informed, pair.source)[0] for pair in test_pairs])
 draw_bleu()
 print(f"17 to 20 words, {len(many):,} sentences: {bleu_many[-1]:.0f}")
 
 # %% [markdown]
-# 42, and 68 to 70 with 9,000 batches of 32 (three seeds). So most of the gap is no lack of room in the vector: a code for whole sentences
+# 38, and 68 to 71 with 9,000 batches of 32 (three seeds). So most of the gap is no lack of room in the vector: a code for whole sentences
 # has to be learned, and 5,000 examples are too few. Attention gets by with them.
-# <!-- again: steps=600, size=128 to steps=9000, size=32 -->
+# <!-- again: steps=540, size=128 to steps=9000, size=32 -->
 #
 # ## The alignment matrix
 # <!-- index: claim: alignment is readable | the weights alpha_ti as a matrix, target words by source words | satcourse.lessons.translation_world.translate | tests/test_translation.py::test_hand_made_pairs -->
@@ -715,16 +715,26 @@ print("\nlargest weight   on its own word   on its noun, or the next   (the diag
 for name, (own, noun, diagonal) in shares.items():
     print(f"{name:14} {own:15.0f} % {noun:24.0f} % {diagonal:28.0f} %")
 
+# %% jupyter={"source_hidden": true}
+beside = {}
+for name, words, step in (
+    ("adverbs: on the word before", world.ADVERBS, -1),
+    ('"not": on the verb after it', {"not"}, 1),
+):
+    there = [peak == own + step for peak, own, _, word in peaks if word in words]
+    beside[name] = 100 * sum(there) / len(there)
+    print(f"{name} {beside[name]:.0f} %")
+
 # %% [markdown]
-# For 43 percent it is on the determiner, for 54 on its noun (three other seeds: 49, 78 and 82).
-# <!-- again: manual_seed(0) to manual_seed(1), (2), (3) -->
+# For 43 percent it is on the determiner, for 54 on its noun (five other seeds: 34 to 82).
+# <!-- again: manual_seed(0) to manual_seed(1), (2), (3), (5), (6) -->
 #
 # Why the noun? *Lo* or *la*, *mo* or *ma*? "The" and "my" do not say. The ending belongs to the noun's class, and
 # the determiner comes first, so whoever is about to say *ma* has to know a noun that has not been said yet. Adjectives take
 # the same ending, but they follow their noun; by then the decoder knows it, and it looks at the noun for only 8 percent.
 #
 # So the model looks at the noun because the grammar asks for its class and number. Keep that explanation for the trial. (Note the rival: for
-# determiners, the diagonal is right more often than the model.)
+# determiners, the diagonal is right more often than the model. And "not" looks at its verb, with which nothing agrees.)
 #
 # ## From here to the Transformer
 # <!-- index: claim: keys and values are apart | scores of one vector, the mean of another, as in memory networks and Transformers | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
@@ -780,7 +790,7 @@ on_noun, on_next = noun_or_next(*of_determiners)
 print(f"something between them: {on_noun:.0f} % on the noun, {on_next:.0f} % on the next word")
 
 # %% [markdown]
-# Not guilty (with the other three seeds 37, 73 and 77 percent against at most 3).
+# The explanation stands (with five other seeds 24 to 77 percent against at most 3).
 #
 # ### Second charge: it need not look there
 #
@@ -887,10 +897,11 @@ for name, rows in forced.items():
 # The light matters: the ending follows the light's noun, even that of *another* sentence from which the same determiner's state comes (99
 # percent; 100 and 91 with two other seeds). So the state at "my" has heard its noun: the encoder reads in both directions.
 #
-# Where it reads forward only, the light on the determiner leaves the ending to chance (right in 45 to 55 percent, three trainings), and 92
-# percent of the looks are on the noun (one training). Where all determiners have *one* ending, 21 to 29 percent are (three trainings), for a
-# reason that we do not know. The verdict: the grammar moves the light. It says what the model must *know*; it must *look* only if nothing else has heard it. Keep that
-# for images, whose vectors have heard their neighbours, too.
+# Where it reads forward only, the light on the determiner leaves the ending to chance (right in 45 to 55 percent, four trainings), and most
+# of the looks are on the noun (91 and 92 percent, two trainings). Where all determiners have *one* ending, 21 to 35 percent of the looks
+# still are (five trainings), for a reason that we do not know; the least with two endings were 34. The verdict: the grammar moves this light,
+# in most trainings. But it says what the model must *know*; it must *look* only if no other vector has heard it. Keep that for images, whose
+# vectors have heard their neighbours, too.
 # <!-- again: forward: bidirectional=True to False, hidden: int = 64) -> None:\n to 128, torch.cat([last[0], last[1]], dim=1) to last[0]; one ending: in translation_world.py, DETERMINERS[determiner.text] + stem[-1] to + "o" -->
 #
 # ## What to remember
@@ -929,12 +940,12 @@ for name, rows in forced.items():
 # %% [markdown]
 # ## References
 #
-# - One vector: I. Sutskever et al., NIPS 2014, [arXiv:1409.3215](https://arxiv.org/abs/1409.3215); K. Cho et al., 2014,
-#   [arXiv:1409.1259](https://arxiv.org/abs/1409.1259)
-# - D. Bahdanau, K. Cho, Y. Bengio. *Neural machine translation by jointly learning to align and translate.* ICLR 2015.
+# - One vector: K. Cho et al., EMNLP 2014, [arXiv:1406.1078](https://arxiv.org/abs/1406.1078); I. Sutskever et al., NIPS 2014,
+#   [arXiv:1409.3215](https://arxiv.org/abs/1409.3215)
+# - D. Bahdanau, K. Cho, Y. Bengio, ICLR 2015.
 #   [arXiv:1409.0473](https://arxiv.org/abs/1409.0473)
-# - A. Vaswani et al. *Attention is all you need.* NIPS 2017. [arXiv:1706.03762](https://arxiv.org/abs/1706.03762)
-# - K. Xu et al. *Show, attend and tell.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
+# - A. Vaswani et al., NIPS 2017. [arXiv:1706.03762](https://arxiv.org/abs/1706.03762)
+# - K. Xu et al., ICML 2015, [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
@@ -955,12 +966,13 @@ assert [round(sum(clauses[at]) / len(clauses[at]), 1) for at in (GROUPS[0], GROU
 assert abs(bleu_fixed[0] - 78) < 5
 assert abs(bleu_fixed[-1] - 24) < 4
 assert abs(bleu_attention[-1] - 94) < 4
-assert abs(bleu_many[-1] - 42) < 8
+assert abs(bleu_many[-1] - 38) < 8
 assert faultless > 380, "400"
 assert shares["determiner"][1] > 2 * shares["adjective"][1], "determiners look at their noun, adjectives hardly"
 assert shares["all words"][0] > shares["all words"][2] + 15, "against the diagonal"
 assert shares["determiner"][2] > shares["determiner"][0] + 5, "the diagonal is right more often than the model"
 assert on_noun > 20 > 5 > on_next, "the noun, and not the next word"
+assert min(beside.values()) > 40, "at its verb"
 assert right["the determiner"] > 95, "right every time"
 same_ending = [same for _, same in forced["a noun of the other class"]]
 assert sum(same_ending) < 0.03 * len(same_ending), "practically every sentence"

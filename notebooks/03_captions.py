@@ -23,7 +23,7 @@
 # - make batches of captions of one length, as section 4.3 of the paper does, and say how much work that saves;
 # - compute a loss that does not flatter itself.
 #
-# **Time**: 20 minutes to read, 64 more to write, 15 seconds to run on two CPU cores. **Memory**: 1.0 GB. **Needs**: nothing, and nothing to
+# **Time**: 20 minutes to read, 64 more to write, 15 seconds to run. **Memory**: 1.0 GB. **Needs**: nothing, and nothing to
 # download.
 
 # %% jupyter={"source_hidden": true}
@@ -553,12 +553,12 @@ for text in (*probes(), "The dog’s well--known rock-'n'-roll", "a horse 's lea
 # %% [markdown]
 # ## References
 #
-# - K. Xu et al. *Show, Attend and Tell*. ICML 2015, sections 4.3 and 5.1. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
-# - M. Hodosh, P. Young, J. Hockenmaier. *Framing Image Description as a Ranking Task*. JAIR 47, 2013 (Flickr8k).
-# - R. Sennrich, B. Haddow, A. Birch. *Neural Machine Translation of Rare Words with Subword Units*. ACL 2016. [arXiv:1508.07909](https://arxiv.org/abs/1508.07909)
-# - P. Young, A. Lai, M. Hodosh, J. Hockenmaier. *From Image Descriptions to Visual Denotations*. TACL 2, 2014 (Flickr30k).
-# - T.-Y. Lin et al. *Microsoft COCO: Common Objects in Context*. ECCV 2014. [arXiv:1405.0312](https://arxiv.org/abs/1405.0312)
-# - A. Karpathy, L. Fei-Fei. *Deep Visual-Semantic Alignments for Generating Image Descriptions*. CVPR 2015 (the splits). [arXiv:1412.2306](https://arxiv.org/abs/1412.2306)
+# - K. Xu et al., ICML 2015, [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
+# - Flickr8k: M. Hodosh, P. Young, J. Hockenmaier, JAIR 47, 2013.
+# - Byte pairs: R. Sennrich, B. Haddow, A. Birch, ACL 2016. [arXiv:1508.07909](https://arxiv.org/abs/1508.07909)
+# - Flickr30k: P. Young et al., TACL 2, 2014.
+# - COCO: T.-Y. Lin et al., ECCV 2014. [arXiv:1405.0312](https://arxiv.org/abs/1405.0312)
+# - The splits: A. Karpathy, L. Fei-Fei, CVPR 2015. [arXiv:1412.2306](https://arxiv.org/abs/1412.2306)
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.

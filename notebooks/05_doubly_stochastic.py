@@ -23,7 +23,7 @@
 # - translate a $\lambda$ from one program to another;
 # - derive the NWGM of section 4.2, and measure how far soft attention is from what it approximates.
 #
-# **Time**: 36 minutes to read, 64 more to write, 75 seconds to run on two CPU cores. **Memory**: 1.3 GB. **Needs**: notebook 04;
+# **Time**: 36 minutes to read, 60 more to write, 75 seconds to run. **Memory**: 1.3 GB. **Needs**: notebook 04;
 # nothing to download.
 
 # %% jupyter={"source_hidden": true}
@@ -182,7 +182,8 @@ print(f"the caption above: {penalty(table[None])[0]:.1f}; it cannot go below {le
 # 1. **It asks for even coverage, not for ones.** The decoder can only change the second part.
 # 2. **$\tau$ does nothing.** It appears only in the constant.
 # 3. **There are two ways to please it.** $\sum_i m_i^2 = \sum_t \lVert \alpha_t \rVert^2 + \sum_{t \ne u} \alpha_t \cdot \alpha_u$: the
-#    first sum is small if each map is broad, the second if different words look at different places.
+#    first sum is small if each map is broad, the second if different words look at different places. But even columns leave no place more
+#    than $C/L$ of any map, so the second way alone is not enough where places outnumber words.
 
 # %%
 torch.manual_seed(0)
@@ -255,8 +256,9 @@ axes[1, 0].set_ylabel("word")
 plt.show()
 
 # %% [markdown]
-# The sharp maps stay fairly sharp, 2.24 nats: the words share the picture out among themselves. (Only with as many words as places can
-# they reach 0 and become doubly stochastic.) The maps that began even stay even. The penalty is content with *look at
+# (The darkest blue is 0.3 and more.) The words of the sharp maps share the picture out among themselves, but no weight can stay above
+# $C/L = 0.29$, and so the penalty blurs them, from 1.37 to 2.24 nats. (Only with as many words as places can they reach 0 and become doubly
+# stochastic.) The maps that began even stay even. The penalty is content with *look at
 # everything at every word*, and with *look somewhere else at each word*.
 
 # %% [markdown]
@@ -319,7 +321,7 @@ assert_close(same_as["means over words and places"], equivalent_lambda(1, C, L))
 # - the official code sums over the images of a batch and averages over places, $64/196 = 0.33$: double the batch, and you double
 #   $\lambda$;
 # - the gentler goal trains the same model;
-# - the last one does nothing at all, since over the places the maps sum to one already. So ask of anybody's code: *does the penalty change when the maps do?*
+# - the last one does nothing at all, since over the places the maps sum to one already.
 
 # %% [markdown]
 # ## With and without
@@ -600,7 +602,8 @@ print(f"total variation of soft attention: {to_geometric:.3f} from the NWGM, {to
 #
 # $n_t$ is affine in $h_t$ and $\hat z_t$, so $\mathbb{E}[n_t]$ needs only their means. But soft attention has $h_t(\mathbb{E}[\hat z_t])$ in
 # place of $\mathbb{E}[h_t]$. Around the mean, the first-order term is proportional to $\mathbb{E}[\hat z_t -
-# \mathbb{E}[\hat z_t]] = 0$. So halve the distances between the places, and the error is a quarter: it is small if the places that share
+# \mathbb{E}[\hat z_t]] = 0$. So halve distances that are small already (here 2 percent), and the error is a quarter (that of links 1 and 3
+# together, too). It is small if the places that share
 # the weight say similar things, or if one has all of it. (The official code's tanh before
 # $L_o$ gives link 1 a second error; link 2 stays exact.)
 
@@ -735,14 +738,15 @@ reveal("NLL of soft attention less the marginal's, nats per word", difference)
 # off (there 0.10 to 0.13), on the other side.
 
 # %% [markdown]
-# With even maps ($T = 100$) all predict badly, and soft attention (1.29 nats) gains 0.03.
+# Blur the maps to $T = 2.5$, and the places disagree more: the lead grows to 0.19 (0.17 to 0.21 on three other sets). With even maps
+# ($T = 100$) all predict badly, and little of it is left, 0.03 (there 0.03, 0.01 and -0.01).
 #
 # Soft attention is close to the product, here surer than the mixture (entropies 0.69 and 0.84
 # nats). Being surer is part of it: the marginal to the power of 1.3 gains 0.04 (0.02 and 0.01 on two other sets).
 # At more than 90 percent of the words soft attention gives the true one more than the marginal, and less at the
-# others, so it is no bound. In `scenes-hard`, where about a quarter of the captions trained the bound and the others soft attention, the four lie within 0.02 nats (four sets of 15 scenes): the places
-# that it looks at agree. Not because its maps are sharper, 2.1 nats against 3.0: sharpen soft attention's to 1.5, and 0.05 nats still lie between soft attention
-# and bound. The approximation explains how soft and hard attention are related, not which of them to train.
+# others, so it is no bound. In `scenes-hard`, where about a quarter of the captions trained the bound and the others soft attention, the
+# four lie within 0.02 nats (four sets of 15 scenes): the places that it looks at agree. Sharper maps are not the reason: sharpen soft
+# attention's beyond them, to 1.5 nats, and it is still 0.05 from the bound. The approximation explains how soft and hard attention are related, not which of them to train.
 
 # %% [markdown]
 # ## On trial: the price of coverage
@@ -790,8 +794,8 @@ plt.show()
 
 # %% [markdown]
 # Not guilty. Over four seeds (two of them here) the gap is 0.10 nats after the third epoch, 0.01 after the seventh, and -0.03 at the end:
-# all four decoders with the penalty beat all four without. A gain? Those without overfit; best epoch against best epoch, it is 0.01 (0.03 over four other seeds). What looked like a
-# cost was a delay. But end the training after three epochs, and the gap is 0.09: your control convicts seeds 0 to 2 (and acquits 10 to 12, which lie further apart). It
+# all four decoders with the penalty beat all four without. A gain? Those without overfit; best epoch against best epoch, the difference is
+# 0.01 to 0.03 (two groups of four seeds). What looked like a cost was a delay. But end the training after three epochs, and the gap is 0.09: your control convicts seeds 0 to 2 (and acquits 10 to 12, which lie further apart). It
 # cannot see what comes later. Before you call a difference between two trainings a cost, train longer.
 
 # %% [markdown]
@@ -836,10 +840,10 @@ plt.show()
 # %% [markdown]
 # ## References
 #
-# - K. Xu et al. *Show, Attend and Tell.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044);
+# - K. Xu et al., ICML 2015, [arXiv:1502.03044](https://arxiv.org/abs/1502.03044);
 #   [code](https://github.com/kelvinxu/arctic-captions), in Theano.
 # - Load balancing: N. Shazeer et al., ICLR 2017, section 4. [arXiv:1701.06538](https://arxiv.org/abs/1701.06538)
-# - The NWGM: P. Baldi, P. Sadowski. *The Dropout Learning Algorithm.* Artificial Intelligence 210, 2014.
+# - The NWGM: P. Baldi, P. Sadowski, Artificial Intelligence 210, 2014.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.

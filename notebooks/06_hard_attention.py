@@ -14,8 +14,8 @@
 # # 6. Hard attention: one place per word
 #
 # Soft attention blends all places. Hard attention throws a dart, reads the one place that it hits, and lives with the
-# consequences. Nobody can differentiate a dart, so how can such a model learn where to look? Part 1 adds up every path of a case so small that one can. In part 2 your own loss trains hard attention, beside two controls, and then, as it
-# does with language models today, a captioner on rewards.
+# consequences. Nobody can differentiate a dart, so how can such a model learn where to look? Part 1 adds up every path of a case so small that one can. In part 2 your own loss trains hard attention, beside
+# two controls, and then rewards train a captioner, as they train language models.
 #
 # **You will be able to**
 #
@@ -23,7 +23,7 @@
 # - train hard attention, and say what its score function did;
 # - tell what a reward taught from what it only made likelier.
 #
-# **Time**: 50 minutes to read, 88 more to write, 70 seconds to run on two CPU cores. **Memory**: 1.9 GB. **Needs**:
+# **Time**: 50 minutes to read, 88 more to write, 70 seconds to run. **Memory**: 1.9 GB. **Needs**:
 # notebook 04 for the decoder; nothing to download.
 
 # %%
@@ -765,7 +765,7 @@ for name, (bias, _) in results.items():
 
 # %% [markdown]
 # An estimator's error depends on how many paths you can afford, for each caption: it is
-# $\sqrt{\text{bias}^2 + \text{noise}^2 / \text{paths}}$. (One judged by three others takes four paths; 64 for eight captions are eight each.)
+# $\sqrt{\text{bias}^2 + \text{noise}^2 / \text{paths}}$. (Judging a path by three others takes four passes; 64 passes for eight captions are eight for each.)
 
 # %% tags=["docs:estimators"] jupyter={"source_hidden": true}
 paths_drawn = np.logspace(1, 6, 26)
@@ -781,7 +781,8 @@ plt.show()
 # %% [markdown]
 # At 64 paths the Gumbel-softmax comes closest: an error of 0.12, against 0.20 with three other samples and 0.90 without a
 # baseline. More paths reduce only the noise: from some 300 on the other samples win. (Of seven other random decoders it leads in five at 64
-# paths; the other samples win from 19 to 1,115 on.)
+# paths; the other samples win from 19 to 1,115 on.) And this is not the score function's best: all eight paths of a caption could judge one
+# another, each word by the reward to come, with less noise.
 
 # %% [markdown]
 # ## Tighter bounds
@@ -853,7 +854,7 @@ for K, estimates in rows.items():
 # <!-- index: section 4.1 | the learning rule with lambda_r, lambda_e and b: each term a line of VariationalBound | satlib.model.objective.VariationalBound.forward | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
 # <!-- index: claim: the doubly stochastic term is for soft attention | on alpha it pays for even maps; the floor of a hard path is a constant and teaches nothing | satlib.model.objective.doubly_stochastic_penalty | tests/test_hard.py::test_the_penalty_is_off_unless_asked_for -->
 #
-# > **Paper, section 4.1.** With the entropy $H[s]$, against settling on one place too early, the learning rule is
+# > **Paper, section 4.1.** With the entropy $H[s]$, added to reduce the variance further, the learning rule is
 # > $$\frac{\partial L_s}{\partial W} \approx \frac1N \sum_{n=1}^N \left[ \frac{\partial \log p(y|\tilde s^n,a)}{\partial W} + \lambda_r \big(\log p(y|\tilde s^n,a) - b\big) \frac{\partial \log p(\tilde s^n|a)}{\partial W} + \lambda_e \frac{\partial H[\tilde s^n]}{\partial W} \right] .$$
 #
 # With one sampled path for each caption, we *maximise*
@@ -983,11 +984,12 @@ for name, each in trained.items():
 of_hard, of_words, of_control = (trained[name] for name in list(decoders)[:3])
 
 # %% [markdown]
-# Your loss gains 0.8 nats, from -11.6 to -10.8, and the soft control nothing. (Three seeds each: 0.8 to 1.1, and none.) The score function's work? No: without it the gain is as large (0.9 to 1.0): the *words* learn to live with darts. With the expected context both
-# have become worse for it: -8.87 and -9.00 after -8.76.
+# Your loss gains 0.8 nats, from -11.6 to -10.8, and the soft control nothing. (Three seeds each: 0.8 to 1.1, and none.) The score function's work? No: without it
+# the gain is as large (0.9 to 1.0): the *words* learn to live with darts. With the expected context both lose a little, from -8.76 to -8.87
+# and -9.00.
 #
 # The score function has begun to sharpen the maps: their entropy falls to 2.71 (2.60 to 2.79); without it, it rises from 2.88 to 2.98. That
-# pays later: after 300 steps, -10.1 to -9.9 with it and -10.4 without. But sharper maps cost no training: with its energies divided by 0.1
+# pays later: after 300 steps, -10.1 to -9.9 with it and -10.4 without. But sharper maps need no training: with its energies divided by 0.1
 # every decoder is better than that (-9.3 to -9.8). They cost likelihood with the expected context, which is used at test: the start falls
 # from -8.76 to -9.46.
 # <!-- again: steps=100 to steps=300 -->
@@ -1296,7 +1298,8 @@ for k, name in enumerate(("right", "right and brief")):
 # Right: not learnt, as far as eight tries can tell: the old policy was right at least once in nearly every scene, and colder it is
 # right more often than the rewards made it. (Four seeds: 7 to 11 points; three colder ones: 14 to 16.)
 # Brief: eight tries used to find a right and brief caption for about half of the scenes, now for nearly all; a lower temperature
-# does not do that. But 64 tries of the *old* policy find one for 83 to 93 percent of the scenes (three seeds): the rewards made likely what was rare.
+# does not do that. But 64 tries of the *old* policy find one for 83 to 93 percent of the scenes (three seeds): by this test,
+# brevity was hardly taught either; the rewards made likely what was rare.
 # The bill: a caption's entropy falls from 9.6 to about 3 nats, the vocabulary from 61 words to about 30. (Imitating
 # its own successes, which is `score_loss` with a baseline of 0, does as well: 90 to 92 percent please, four seeds.)
 # <!-- again: advantage = reward - leave_one_out(reward) to advantage = reward -->
@@ -1314,7 +1317,7 @@ for k, name in enumerate(("right", "right and brief")):
 # %% [markdown]
 # ## References
 #
-# - K. Xu et al. *Show, Attend and Tell.* ICML 2015, section 4.1. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044);
+# - K. Xu et al., ICML 2015, [arXiv:1502.03044](https://arxiv.org/abs/1502.03044);
 #   [code](https://github.com/kelvinxu/arctic-captions).
 # - The bound: J. Ba et al., ICLR 2015, [arXiv:1412.7755](https://arxiv.org/abs/1412.7755). REINFORCE: R. J. Williams, Machine Learning 8,
 #   1992.

@@ -25,7 +25,7 @@
 # - write BLEU, count what captions invent (CHAIR), and know when to distrust a model as the judge;
 # - build a lie that BLEU likes, and the metric that convicts it.
 #
-# **Time**: 42 minutes to read, 90 more to write, 50 seconds to run on two CPU cores. **Memory**: 1.6 GB. **Needs**: notebook 03
+# **Time**: 42 minutes to read, 90 more to write, 50 seconds to run. **Memory**: 1.6 GB. **Needs**: notebook 03
 # for words and references, 04 for the decoder; nothing to download.
 
 # %%
@@ -1073,7 +1073,7 @@ for kind, lines in accused.items():
 # %% [markdown]
 # ## References
 #
-# - K. Xu et al. *Show, Attend and Tell.* ICML 2015. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
+# - K. Xu et al., ICML 2015, [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
 # - Beam search: I. Sutskever, O. Vinyals, Q. Le, NIPS 2014. The nucleus, and bland text of GPT-2: A. Holtzman et al., ICLR 2020. The empty translation: F.
 #   Stahlberg, B. Byrne, EMNLP 2019.
 # - BLEU: K. Papineni et al., ACL 2002. METEOR: M. Denkowski, A. Lavie, 2014. CIDEr: R. Vedantam et al., CVPR 2015. SPICE: P. Anderson et

@@ -22,7 +22,7 @@
 # - test whether a map causes its word;
 # - tell a cure from a mere push, by a trial that you write.
 #
-# **Time**: 38 minutes to read, 47 more to write, 70 seconds to run on two CPU cores. **Memory**: 2.3 GB. **Needs**: notebook 04
+# **Time**: 38 minutes to read, 47 more to write, 70 seconds to run. **Memory**: 2.3 GB. **Needs**: notebook 04
 # for soft attention, and the idea of hard attention from notebook 06; nothing to download.
 
 # %% jupyter={"source_hidden": true}
@@ -922,7 +922,7 @@ for pixels in (8, 16):
 # %% [markdown]
 # ## References
 #
-# - K. Xu et al. *Show, Attend and Tell.* ICML 2015, sections 4.2.1 and 5.4. [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
+# - K. Xu et al., ICML 2015, [arXiv:1502.03044](https://arxiv.org/abs/1502.03044)
 # - The pointing game: J. Zhang et al., ECCV 2016. [arXiv:1608.00507](https://arxiv.org/abs/1608.00507)
 # - The mass: C. Liu et al., AAAI 2017. [arXiv:1605.09553](https://arxiv.org/abs/1605.09553)
 # - S. Jain, B. C. Wallace. *Attention is not Explanation.* NAACL 2019. [arXiv:1902.10186](https://arxiv.org/abs/1902.10186)

@@ -24,8 +24,7 @@ FOLDS = {"hint", "pseudocode"}
 FOLDED = "<details><summary>{}</summary>\n\n{}\n\n</details>"
 SOLUTION = re.compile(r"^( *)# BEGIN SOLUTION\n(.*?)^ *# END SOLUTION\n?", re.MULTILINE | re.DOTALL)
 TO_READ = """\
-*This edition is to be read. In [the workbook](../exercises/{name}.ipynb), the same text with blanks, you write the functions \
-yourself, and a check looks at each.*"""
+*This edition is to be read. In [the workbook](../exercises/{name}.ipynb) you write the functions yourself, and checks look at them.*"""
 TO_WRITE = """\
 *This is the workbook of [this notebook](../notebooks/{name}.ipynb): the same text with blanks. Where a cell says `your code here`, \
 write, run the cell, and run the check below it; a hint and the solution are folded under the check. What passes its check is what \

@@ -165,7 +165,7 @@ def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -
             return advice
     with contextlib.suppress(Exception):
         behind, *same = (diagnosis.relation(each.expected, each.got) for each in (first, *others))
-        if isinstance(first.expected, Number) and behind not in same:
+        if behind not in same and (isinstance(first.expected, Number) or (same and isinstance(first.expected, list))):
             behind = None  # two numbers have many relations by chance
         if behind and behind.startswith("no gradient") and {*same} - {behind}:
             behind = None  # a kink has none, either
@@ -183,10 +183,10 @@ def _asked(task: Task) -> str:
 def _unused(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -> str | None:
     """An input whose numbers change the reference's results, but never the learner's, in words; None if there is none."""
     parameters = inspect.signature(task.reference).parameters.values()
-    names = [each.name for each in parameters if each.default is each.empty]
-    for i, name in enumerate(names if len(names) == len(trials[0].case) else ()):  # a case may be something else
+    least = sum(each.default is each.empty for each in parameters)
+    for i, each in enumerate(parameters if len(trials[0].case) == least else ()):  # a case may be something else
         moved = []
-        for trial in trials:
+        for trial in (trial for trial in trials if i < len(trial.case)):
             value = trial.case[i]
             if isinstance(value, Tensor) and value.dtype != torch.int64:
                 value = ~value if value.dtype == torch.bool else 1.25 * value.roll(1)
@@ -197,7 +197,7 @@ def _unused(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) ->
                 got = calls.run(partial(task.observe, answer, *copy.deepcopy(case)), task.seconds)
                 moved.append(compare.difference(trial.got, got))
         if moved and not any(moved):
-            return f"{name} plays no part in it"
+            return f"{each.name} plays no part in it"
     return None
 
 

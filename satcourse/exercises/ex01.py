@@ -50,9 +50,9 @@ def taught(
     return found
 
 
-taught.says = "logits of captions of four words and of one, and their gradient at the first state"
+taught.says = "logits of captions of six words and of one, and their gradient at the first state"
 taught.cases = lambda: [
-    (step, s, y) for (step, s, _), y in zip(_speakers(), ([3, 7, 2, END], [5, 5, END], [END]), strict=True)
+    (step, s, y) for (step, s, _), y in zip(_speakers(), ([3, 7, 2, 9, 1, END], [5, 5, END], [END]), strict=True)
 ]
 taught.observe = lambda answer, step, s, y: with_gradients("s", parts=[f"word {i + 1}" for i in range(len(y))])(
     lambda s: answer(step, s, y), s
@@ -118,7 +118,6 @@ masked_weights.cases = lambda: [
 ]
 masked_weights.observe = with_gradients("e")
 masked_weights.mistakes = {
-    "masked after the softmax: mask the scores before it": lambda e, mask: torch.softmax(e, 1) * mask,
     "the mask is the wrong way round: only padding has weight": lambda e, mask: masked_weights(e, ~mask),
     "a score of 0 still has a weight: exp(0) = 1": lambda e, mask: torch.softmax(e * mask, 1),
     "padding of -100 beats a score of -200: only -inf is below all": lambda e, mask: torch.softmax(

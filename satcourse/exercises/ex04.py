@@ -206,6 +206,7 @@ training_step.given = "a small model of seed {}".format
 training_step.mistakes = {
     "the gradients of the call before are still there: empty them": partial(training_step, zero="never"),
     "the weights stay: empty the gradients, go back, then step": partial(training_step, zero="between"),
+    "shifted: logits t are of word t": partial(training_step, loss=lambda x, y: cross_entropy(x[:, :-1].mT, y[:, 1:])),
     "cross_entropy does its own softmax: give it the logits": partial(
         training_step, loss=lambda x, y: cross_entropy(x.softmax(2).mT, y)
     ),

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import Answer, distribution, exercise, numbers, with_gradients
+from satcourse.exercises.task import Answer, distribution, exercise, numbers, with_gradients, without_graph
 from satcourse.lessons import marginal as course
 from satlib.model import attention
 from satlib.model import objective as losses
@@ -61,6 +61,7 @@ def go_downhill(e: Tensor, steps: int = 250, empty: bool = True, once: bool = Fa
 
 go_downhill.says = "the maps after 30 steps"
 go_downhill.cases = lambda: [(numbers(C, L, scale=scale), 30) for scale in (3.0, 0.3)]
+go_downhill.observe = lambda answer, *inputs: without_graph([answer(*inputs)])[0]
 go_downhill.tolerance = 1e-2
 go_downhill.mistakes = {
     "gradients of steps before are still there: empty them": partial(go_downhill, empty=False),
@@ -106,11 +107,14 @@ def _looks(answer: Answer, rows: int) -> object:
     return answer(decoder, decoder.project(a), decoder.initial_state(a), numbers(rows, K).double())
 
 
-def _repeat(x: Decoder, all: Annotations, state: State, Ey: Tensor) -> tuple[Tensor, Tensor]:
+def _looked(x: Decoder, all: Annotations, state: State, Ey: Tensor, slip: str = "") -> tuple[Tensor, Tensor]:
     one = Annotations(all.a.flatten(0, 1)[:, None], all.keys.flatten(0, 1)[:, None])
-    Ey, other = Ey.repeat(L, 1), State(*(part.repeat(L, 1) for part in state))
-    step = x.step(one, other, x.gates_word(Ey))
-    return x.attention(*all[:2], state.h).alpha, x.logits(Ey, step.state.h, step.z).view(-1, L, K)
+    Ey, *h_c = (p.repeat(L, 1) if slip == "repeat" else p.repeat_interleave(L, 0) for p in (Ey, *state))
+    alpha = x.attention(*all[:2], state.h).alpha
+    if slip == "open":
+        x.gate.bias.data += 1e3
+    step = x.step(one, State(*h_c), x.gates_word(Ey))
+    return alpha, x.logits(Ey, h_c[0] if slip == "old" else step.state.h, step.z).view(-1, L, K)
 
 
 every_place = exercise("5.6", "Every place in turn", 3, 10, "section 4.2")(course.every_place)
@@ -119,7 +123,11 @@ every_place.cases = lambda: [(2,), (1,)]
 every_place.observe = _looks
 every_place.parts = ("alpha", "n")
 every_place.given = "a batch of {}".format
-every_place.mistakes = {"a place meets another image's state: repeat_interleave in place of repeat": _repeat}
+every_place.mistakes = {
+    "another image's state: repeat_interleave in place of repeat": partial(_looked, slip="repeat"),
+    "the logits have the new h, after that look": partial(_looked, slip="old"),
+    "the gate is missing: of one place, z is beta times its vector": partial(_looked, slip="open"),
+}
 
 
 nwgm = exercise("5.7", "A geometric mean", 3, 10, "section 4.2")(course.nwgm)

@@ -154,8 +154,6 @@ gumbel_softmax.cases = lambda: [
 gumbel_softmax.observe = with_gradients("the energies")
 gumbel_softmax.mistakes = {
     "soft on the way forward, too: one place is read": lambda e, g, T: torch.softmax((e + g) / T, 1),
-    "without the noise this is always the likeliest place": lambda e, g, T: gumbel_softmax(e, 0 * g, T),
-    "divide by the temperature": lambda e, g, T: gumbel_softmax(e, g, 1.0),
     "divide energies *and* noise by the temperature": lambda e, g, T: gumbel_softmax(e, g * T, T),
 }
 

@@ -132,13 +132,13 @@ shares.mistakes = {
 
 def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
     """Three steps: losses, weights, precision, and what is done when a part begins."""
-    decoder, optimiser, parts = _learner(seed)
+    half, (decoder, optimiser, parts) = (torch.float16 if seed else torch.bfloat16), _learner(seed)
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
     seen, before = [], _weights(decoder)
     decoder.register_forward_hook(
         lambda _, __, y: seen.append((y.logits.dtype, decoder.output.weight.grad is not None))
     )
-    losses = without_graph([answer(decoder, optimiser, scaler, parts, torch.bfloat16, most) for _ in range(3)])
+    losses = without_graph([answer(decoder, optimiser, scaler, parts, half, most) for _ in range(3)])
     return {
         "it computes in": str({dtype for dtype, _ in seen}),
         "when the second part begins": "the first one's gradients are "
@@ -160,7 +160,7 @@ def step(
     for share, (a, captions) in zip(each, parts, strict=True):
         with torch.autocast(a.device.type, half):
             logits = decoder(a, captions).logits
-        loss = share * word_losses(logits, captions).sum() / (captions != PAD).sum()
+        loss = share * word_losses(logits, captions).sum() / (captions != PAD).sum().clamp(min=1)
         scaler.scale(loss).backward()
         total += loss.item()
     if wrong != "scaled":
@@ -171,7 +171,7 @@ def step(
     return total
 
 
-step.says = "three steps in bf16 with two parts, clipped, scaled, once to infinity"
+step.says = "three steps in bf16 or float16 with two parts, clipped, scaled, once to infinity"
 step.cases = lambda: [(0, 0.1, 1024.0), (3, 5.0, 1.0), (0, 1.0, math.inf)]
 step.observe = _stepped
 step.given = lambda seed, most, scale: f"most = {most}, and a scale of {scale:g}"

@@ -54,10 +54,8 @@ weights.mistakes = {
     "divided by the root of d: each head's dot product has only d / heads terms": partial(
         weights, root=lambda n: d**0.5
     ),
-    "hidden keys have the energy 0, which is a weight too: make it minus infinity": partial(weights, hidden=0.0),
-    "hidden keys are taken out after the softmax: hide their energies before it": (
-        lambda *x: weights(*x[:3]) * (x[3] if len(x) > 3 else 1)
-    ),
+    "hidden keys have the energy 0, a weight too: make it minus infinity": partial(weights, hidden=0.0),
+    "True is visible: hide the others": lambda *x: weights(*x[:3], *(~y for y in x[3:])),
     "cut into heads in the wrong order: first (B, C, heads, d / heads), then exchange C and heads": (
         partial(weights, cut=lambda x, heads: x.reshape(len(x), heads, x.shape[1], -1))
     ),
@@ -77,9 +75,7 @@ read.cases = lambda: [
 ]
 read.observe = with_gradients("alpha", "v")
 read.mistakes = {
-    "the heads' maps are averaged, and all of v is read: each head reads its own share": lambda alpha, v: (
-        alpha.mean(1) @ v
-    ),
+    "the maps are averaged: each head reads its own share of v": lambda alpha, v: alpha.mean(1) @ v,
 }
 
 
@@ -124,7 +120,7 @@ one_more.mistakes = {
 
 
 def _lights(*words: int, seed: int = 0) -> Tensor:
-    """Maps (B, C, L) for some words, dark at their first place; zero at the other words."""
+    """Maps (B, C, L) of some words, dark at their first place; zeros of others."""
     light = torch.zeros(B, C, L)
     light[:, list(words), 1:] = distribution(B, len(words), L - 1, seed=seed, sharp=2)
     light[0, words[0]] = 0
@@ -144,7 +140,7 @@ force.cases = lambda: [
     (distribution(B, 3, C, L, seed=1), _lights(0, 2, seed=2), torch.tensor([True, True, True])),
 ]
 force.mistakes = {
-    "words without a light of their own have gone dark: a row of zeros means that the maps stay": (
+    "a row of zeros means that the maps stay": (
         lambda alpha, light, moved: torch.where(moved.view(-1, 1, 1), light.unsqueeze(1), alpha)
     ),
 }
@@ -161,12 +157,12 @@ gated.cases = lambda: [(numbers(B, C, d), numbers(B, C, d, seed=1), torch.tensor
 gated.observe = with_gradients("x", "found", "g")
 gated.mistakes = {
     "a sigmoid is half open at g = 0: with tanh it is shut": lambda x, found, g: x + torch.sigmoid(g) * found,
-    "without the tanh nothing keeps the gate below 1": lambda x, found, g: x + g * found,
+    "without the tanh nothing keeps it below 1": lambda x, found, g: x + g * found,
 }
 
 
 def _jury(dark: float, *speakers: tuple[float, list[int]]) -> Callable[[Tensor], float]:
-    """What stays: `dark` if all heads are blind, and more for each group whose heads say the same, if one of them sees."""
+    """What stays: `dark`, and more for each group of like heads of which one sees."""
     return lambda moved: dark + sum(share for share, group in speakers if not moved[group].all())
 
 
@@ -177,17 +173,17 @@ def heard(stay: Callable[[Tensor], float], heads: int) -> list[float]:
     return [stay(torch.arange(heads) != head) - dark for head in range(heads)]
 
 
-heard.says = "heads that say the same are heard, and a mute one is not"
-heard.cases = lambda: [(_jury(10, (30, [0]), (50, [1, 2, 4])), 5), (_jury(20, (60, [0, 1])), 3)]
+heard.says = "heads that say the same are heard, a mute one is not, and one disturbs"
+heard.cases = lambda: [(_jury(10, (30, [0]), (50, [1, 2, 4])), 5), (_jury(20, (60, [0, 1]), (-5, [2])), 3)]
 heard.observe = lambda answer, *inputs: got.tolist() if isinstance(got := answer(*inputs), Tensor) else got
 heard.mistakes = {
     "the artefact lives: heads that say the same look mute while the others speak; blind all but one": (
         lambda stay, heads: [stay(torch.zeros(heads) > 0) - stay(torch.arange(heads) == h) for h in range(heads)]
     ),
-    "one is blinded where one should see: `moved` are those that lose their maps": (
+    "`moved` are those that lose their maps": (
         lambda stay, heads: [stay(torch.arange(heads) == h) - stay(torch.ones(heads) > 0) for h in range(heads)]
     ),
-    "even a mute head scores: take away what stays with all heads blind": (
+    "a mute head scores: take away what stays with all heads blind": (
         lambda stay, heads: [stay(torch.arange(heads) != h) for h in range(heads)]
     ),
 }
@@ -226,7 +222,7 @@ def group_loss(log_p: Tensor, rewards: Tensor) -> Tensor:
 
 group_loss.says = "groups that agree teach nothing; the gradient at log p"
 group_loss.cases = lambda: [
-    (numbers(3, 4) - 4, torch.tensor([[0.0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 0]])),
+    (numbers(4, 4) - 4, torch.tensor([[0.0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]])),
     (numbers(2, 2, seed=1) - 4, torch.eye(2)),
 ]
 group_loss.observe = with_gradients("log_p")

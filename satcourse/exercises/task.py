@@ -83,9 +83,9 @@ def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
 
 
 def without_graph(losses: Any) -> Any:
-    """A learner's losses as they are; a list of which one still holds its graph is refused."""
+    """A learner's results as they are; a list of which one still holds its graph is refused."""
     if isinstance(losses, list) and any(getattr(loss, "requires_grad", False) for loss in losses):
-        raise Failed("a loss holds its graph, and so memory: keep a number, by loss.item()")
+        raise Failed("a result holds its graph, and so memory: loss.item() or maps.detach() lets go of it")
     return losses
 
 
