@@ -112,7 +112,7 @@ def _looked(x: Decoder, all: Annotations, state: State, Ey: Tensor, slip: str = 
     Ey, *h_c = (p.repeat(L, 1) if slip == "repeat" else p.repeat_interleave(L, 0) for p in (Ey, *state))
     alpha = x.attention(*all[:2], state.h).alpha
     if slip == "open":
-        x.gate.bias.data += 1e3
+        x.get_parameter("gate.bias").data += 1e3
     step = x.step(one, State(*h_c), x.gates_word(Ey))
     return alpha, x.logits(Ey, h_c[0] if slip == "old" else step.state.h, step.z).view(-1, L, K)
 
