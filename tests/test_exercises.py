@@ -93,20 +93,22 @@ class TestWhatIsSaid:
 
     def test_what_cannot_be_looked_into_is_compared_with_the_reference(self):
         for id, answer, beginning in (
-            ("5.1", lambda *_: np.zeros(2), "expected a number, got a numpy array of shape (2,); given C = 14, L = 49"),
-            ("4.3", lambda f, e, a: a[:, 0], "expected a tuple of 2, got a tensor of shape (4, 4)"),
+            ("5.1", lambda *_: np.zeros(2), "expected a number"),
             ("6.3", lambda f, log_p, reward, b: log_p * reward, "wrong shape: expected (), got (4,)"),
-            ("10.3", lambda f, p, w: (p + w) * [0], "expected a tensor of shape (4, 4), got a list; given"),
-            ("6.4", lambda f, p, *x: f(p * 0 + 1 / len(p), *x), "p plays no part in it (the bias"),
-            ("4.4", lambda f, *x: f(*x)[::-1], "the parts are in the wrong order: h, c (h: wrong value"),
-            ("3.2", lambda f, words, size: f(words, size + 1), "1 too many at the end (expected ['a', "),
-            ("3.5", lambda f, *x: 8 * f(*x), "8 times what is asked for (the mean: wrong value"),
+            ("10.3", lambda f, p, w: (p + w) * [0], "expected a tensor of shape (4, 4)"),
+            ("6.4", lambda f, p, *x: f(p * 0 + 1 / len(p), *x), "p plays no part in it"),
+            ("4.4", lambda f, *x: f(*x)[::-1], "the parts are in the wrong order: h, c"),
+            ("3.2", lambda f, words, size: f(words, size + 1), "1 too many at"),
+            ("3.5", lambda f, *x: 8 * f(*x), "8 times what is asked for"),
+            ("5.3", lambda f, *x: f(*x).requires_grad_(), "a result holds its graph"),
+            ("10.1", lambda f, q, k, h, v=None: f(q, k, h), "visible plays no part in it"),
+            ("10.8", lambda f, k, h: [h * x for x in f(k, h)], "number 0: wrong value"),
         ):
             assert verdict(id, partial(answer, reference(id))).startswith(f"{id} is wrong: {beginning}")
 
     def test_a_loss_that_is_cut_off(self):
         for id in ("6.3", "6.8"):
-            for cut in (lambda loss: loss.detach(), lambda loss: loss.item()):
+            for cut in (torch.Tensor.detach, torch.Tensor.item):
                 text = verdict(id, lambda *x, id=id, cut=cut: cut(reference(id)(*x)))
                 assert text.startswith(f"{id} is wrong: nothing is left to learn from: ")
 
