@@ -604,8 +604,7 @@ print(f"total variation of soft attention: {to_geometric:.3f} from the NWGM, {to
 # place of $\mathbb{E}[h_t]$. Around the mean, the first-order term is proportional to $\mathbb{E}[\hat z_t -
 # \mathbb{E}[\hat z_t]] = 0$. So halve distances that are small already (here 2 percent), and the error is a quarter (that of links 1 and 3
 # together, too). It is small if the places that share
-# the weight say similar things, or if one has all of it. (The official code's tanh before
-# $L_o$ gives link 1 a second error; link 2 stays exact.)
+# the weight say similar things, or if one has all of it.
 
 # %%
 mean = (alpha[0, :, None] * a_tiny[0]).sum(0)

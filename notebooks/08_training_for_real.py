@@ -14,7 +14,7 @@
 #
 # So far we have trained models in a cell, within seconds. A real training takes minutes to days, on a machine that may be taken away in
 # the middle. Here you write a training loop, and make sure that a shortage of memory, a second GPU or a closed laptop does not change the
-# result (but for dropout's dice).
+# result.
 #
 # **You will be able to**
 #
@@ -206,7 +206,7 @@ for attends in (True, False):
 #
 # ### A rate that rises and falls
 #
-# At the start the optimiser does not know yet how large gradients are, so the learning rate rises over some *warm-up* steps; at the end small steps
+# At the start Adam does not know yet how large gradients are, so the learning rate rises over some *warm-up* steps; at the end small steps
 # reach what large ones jump over. The highest rate is multiplied by two factors. One rises in a line over the first `warmup`
 # steps, from 1 / `warmup` at step 0 to 1, and stays there. The other is half a period of a cosine, from 1 at step 0 to 0 at `steps`, one
 # step after the last.
@@ -230,7 +230,7 @@ def learning_rate(step: int, steps: int, warmup: int, highest: float) -> float:
 #
 # You want batches of 64 captions, and only 24 fit. Then run three passes, of 24, 24 and 16, and take one step: `backward()` *adds* to
 # `.grad`. Each pass has the mean loss of its own *words*. By what must it be multiplied, so that the sum is the gradient of the mean over
-# all words? (Widely used trainers weighted the parts alike until October 2024.)
+# all words?
 
 
 # %% tags=["task:8.4"]
@@ -272,8 +272,8 @@ for name, value in off.items():
 
 # %% [markdown]
 # With your shares the gradient is that of one pass, up to rounding. Weighted by
-# captions, or a third each, it is 2 to 4 percent off. (These captions are sorted by length. In random order weighting by captions is at most
-# 1 percent off, a third each 2 to 10; four seeds of the decoder.) Not multiplied, the gradient is three times as long, and Adam, which
+# captions, or a third each, it is 2 to 4 percent off. (These captions are sorted by length, and the decoder is untrained. In random order weighting by captions is at most
+# 1 percent off, after 40 steps of training at most 2.4; three seeds.) Not multiplied, the gradient is three times as long, and Adam, which
 # divides by the size of gradients, would hardly complain: so such bugs last.
 #
 # ### Clipping
@@ -288,7 +288,7 @@ for name, value in off.items():
 # <!-- index: claim: bf16 keeps float32's range and an 8-bit significand | gradients that float16 loses and bf16 does not | satlib.model.objective.word_losses | tests/test_training.py -->
 #
 # float16 spends its 16 bits on precision: 11 significant bits, and a range from $6 \times 10^{-5}$ to 65,504; below, down to $6 \times 10^{-8}$, bits are lost one by one. bf16 is a float32 with the
-# lower half cut off: 8 significant bits, and a range from $10^{-38}$ to $3 \times 10^{38}$. And gradients become small. Here are those
+# lower half cut off: 8 significant bits, and a range from $10^{-38}$ to $3 \times 10^{38}$. Here are the gradients
 # of our decoder, without exact zeros, after 15 steps on its batch and after 60, when it knows it by heart.
 
 # %% jupyter={"source_hidden": true}
@@ -359,7 +359,7 @@ def step(decoder, optimiser, scaler, parts: list, half: torch.dtype, most: float
     for share, (a, captions) in zip(shares([y for _, y in parts]), parts):
         with torch.autocast(a.device.type, half):
             logits = decoder(a, captions).logits
-        loss = share * word_losses(logits, captions).sum() / (captions != PAD).sum()
+        loss = share * word_losses(logits, captions).sum() / (captions != PAD).sum().clamp(min=1)
         scaler.scale(loss).backward()
         total += loss.item()
     scaler.unscale_(optimiser)
@@ -400,7 +400,7 @@ two = [pair for number, pair in enumerate(every) if number % 5 < 2]
 batches = ImageBatches([each.image_id for each in training], 8, 0, two)
 
 # %%
-EPOCHS, WARMUP, HIGHEST = 3, 10, 4e-3
+EPOCHS, WARMUP, HIGHEST = 3, 10, 8e-3
 per_epoch = len(batches) // 2
 losses, begin = [], time.monotonic()
 for epoch in range(EPOCHS):
@@ -440,7 +440,9 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
     display(plots.attention_figure(photo, caption.words, caption.alphas))
 
 # %% [markdown]
-# Your loop has trained a model that looks. The second caption describes both objects, but does not say how they are placed.
+# Your loop has trained a model that attends. Find what is wrong in the second caption. (Here warm-up gains nothing: without it three
+# seeds end a little lower.)
+# <!-- again: EPOCHS, WARMUP, HIGHEST = 3, 10, 8e-3 to EPOCHS, WARMUP, HIGHEST = 3, 1, 8e-3 -->
 #
 # ### Which optimiser?
 #
@@ -676,7 +678,7 @@ print(f"nine epochs on the H200: {minutes:.1f} minutes")
 # In the first epoch the training NLL lies *above* dev's: it is a mean over an epoch in which the model was mostly worse, with dropout. On
 # the right, it falls to 1.94 while dev's rises from 3.13 to 3.44: the decoder is memorising. A model that grows
 # too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing, as long as its likeliest word stays the
-# likeliest.
+# likeliest. Here it falls in the end, too, from 17.6 to 15.2.
 #
 # > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU.
 
@@ -708,7 +710,7 @@ for patience in (1, 3, 10):
 # The encoder of `flickr8k-lite0-tuned` learned at a quarter of the decoder's rate; both rates rose over 400 batches. Its photographs have
 # 448 pixels, so $14 \times 14$ places instead of $7 \times 7$. The [test split's](../docs/results.md) CIDEr is 61.9, where `flickr8k-lite0-soft`,
 # with a frozen encoder, has 56.4 (one run each). But the recipes also differ in mirrored photographs, dropped places, $\lambda$, the
-# attention's width, rate and epochs: what made it better, these two runs cannot tell.
+# attention's width, rate, batches and epochs: what made it better, these two runs cannot tell.
 
 # %% [markdown]
 # ### What to type
@@ -746,9 +748,9 @@ plt.show()
 learnt = {row["own"]: row for row in rows if not row["old"]}
 
 # %% [markdown]
-# With 100 it is 41, after four minutes of one core, and 57 with 694, after nineteen. It seems to forget a little: on Flickr8k 60 are left
-# of 65, and 57. (The bars are 95 %
-# intervals over the dev photographs, and overlap; each point is one training.)
+# With 100 it is 41, after four minutes of one core, and 57 with 694, after nineteen. On Flickr8k 60 of
+# 65 are left, then 57: it seems to forget. With as many of Flickr8k's photographs mixed in, it does not: 68 there and 40 on COCO with 100, 66
+# and 50 with 400. (Each is one training. The bars are 95 % intervals over the same dev photographs: whether they overlap proves nothing.)
 
 # %% [markdown]
 # ## What a step costs
@@ -965,8 +967,8 @@ assert not lost[15, "bfloat16"]
 assert not lost[60, "bfloat16"]
 assert count == 256
 assert on_it > 85
-assert sum(right.values()) > 25
-assert scenes.grammar.parse(caption.words) is None, "does not say how they are placed"
+assert 55 < sum(right.values()) < 100
+assert not min(right.values()), "something is wrong in the second"
 assert sum(losses[-per_epoch:]) / per_epoch < by_frequency - 1
 of = {name: [run for run in contest if run["optimiser"] == name] for name in colours}
 second = {name: sum(run["dev_nll"][1] for run in runs) / 3 for name, runs in of.items()}
@@ -981,6 +983,7 @@ assert [round(paper_way[i]["dev_nll"], 2) for i in (7, 17)] == [3.13, 3.44]
 assert round(paper_way[17]["train_nll"], 2) == 1.94
 assert [best_and_last(bleu, patience) for patience in (3, 10)] == [(4, 7), (8, 18)]
 assert round(bleu[7] - bleu[3], 2) == 0.14
+assert (round(bleu[7], 1), round(bleu[17], 1)) == (17.6, 15.2)
 assert [round(step_ms["float32", size][0]) for size in (64, 256)] == [16, 20]
 for size, more in ((64, 1.5), (256, 1.25)):  # a bar's median, slowest and fastest round
     assert abs(step_ms["bf16", size][0] / step_ms["float32", size][0] - more) < 0.05
@@ -1012,4 +1015,10 @@ assert [round(on_scenes[name]) for name in ("scenes-soft", "scenes-none")] == [9
 assert [round(learnt[0][f"CIDEr of {part}"][0]) for part in ("old", "own")] == [65, 35]
 assert [round(learnt[100][f"CIDEr of {part}"][0]) for part in ("old", "own")] == [60, 41]
 assert [round(learnt[694][f"CIDEr of {part}"][0]) for part in ("old", "own")] == [57, 57]
+mixed = {
+    row["own"]: [round(row[f"CIDEr of {part}"][0]) for part in ("old", "own")]
+    for row in rows
+    if row["old"] == row["own"]
+}
+assert (mixed[100], mixed[400]) == ([68, 40], [66, 50])
 assert 220 < learnt[100]["seconds"] < 270, "four minutes of one core"
