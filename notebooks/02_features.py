@@ -422,8 +422,7 @@ for row, (title, (own, i)) in zip(grid, queries.items(), strict=True):
 show_photographs(figure)
 
 # %% [markdown]
-# One cat's eye finds the other's, the wheel finds the next wheel and a car's, the cow finds another and an elephant. (7 of 21 wheel places
-# find the car's.)
+# One cat's eye finds the other's, the wheel finds the next wheel and a car's, the cow finds another and an elephant.
 #
 # ## What each layer knows about an object
 # <!-- index: claim: lower layers keep what upper layers lose | an object's colour fades from layer to layer while its shape appears | satlib.model.encoders.Encoder | tests/test_encoders.py::test_places_are_in_rows_from_the_top_left -->

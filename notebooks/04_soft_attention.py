@@ -879,7 +879,7 @@ for number, scene in enumerate(drawn):
         kinds[kind].append((number, f"a {one.size} {one.colour}", f"a {one.size} {other.colour}"))
 
 # %% [markdown]
-# We append "a a", and take the map of the last, the second after the changed word. **How far, between 0 and 1, does a colour that decides move the light?**
+# We append "a a" and take the map of the last. **How far, between 0 and 1, does a colour that decides move the light?**
 
 # %%
 my_guess_colour = ...

@@ -840,7 +840,7 @@ plt.show()
 # ## References
 #
 # - K. Xu et al., ICML 2015, [arXiv:1502.03044](https://arxiv.org/abs/1502.03044);
-#   [code](https://github.com/kelvinxu/arctic-captions), in Theano.
+#   [code](https://github.com/kelvinxu/arctic-captions).
 # - Load balancing: N. Shazeer et al., ICLR 2017, section 4. [arXiv:1701.06538](https://arxiv.org/abs/1701.06538)
 # - The NWGM: P. Baldi, P. Sadowski, Artificial Intelligence 210, 2014.
 
