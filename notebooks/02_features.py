@@ -681,7 +681,7 @@ reveal("correlation with the pictures of other maps", alike[deconvnet])
 # Was it this place? At random places, 10 to 15 in each of five draws, the strongest four maps correlate 0.50 to 0.55 in `conv2_2`, 0.92 to 0.94 in
 # `conv3_4` and 0.97 to 0.98 in `conv4_4`; their gradients at most 0.4. Even a map taken at random, dead or not, draws the same cat if driven
 # with 1 (0.97 in `conv4_4`, 24 pairs). The verdict: guilty from `conv3_4` upwards. What you see is the photograph and its switches; what is
-# the map's own is in the little that differs. Mahendran and Vedaldi (2016) saw it, Nie et al. (2018) explained it.
+# the map's own is in the little that differs. (Mahendran and Vedaldi, 2016; Nie et al., 2018.)
 #
 # ## What to remember
 #

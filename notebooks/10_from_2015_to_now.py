@@ -441,8 +441,7 @@ print(f"the mean of all heads: {peak_on_it(mean_map, asked):3.0f}")
 
 # %% [markdown]
 # The mean points at the object for 96 percent of the words. The heads differ: the worst does for 5, far fewer than a map that ignores the
-# word, the best for 94. With three other seeds the mean has 90 to 97, and the best head 79 to 97: the mean is about as good or better, and
-# you need not know which head is best.
+# word, the best for 94. With three other seeds the mean has 90 to 97, and the best head 79 to 97: the mean is about as good or better.
 # <!-- again: manual_seed(0) to manual_seed(1), (2), (3), (4): these and the other seeds below -->
 
 # %% [markdown]
