@@ -701,7 +701,7 @@ print(f"a training step on one sequence takes {price:.1f} times as long")
 # | May 2022 | [FlashAttention](https://arxiv.org/abs/2205.14135) | your `weights` and `read`, block by block; the map is never stored |
 # | March 2023 | [SigLIP](https://arxiv.org/abs/2303.15343) | annotation vectors whose encoder learned whether a text belongs to a picture |
 # | May 2023 | [POPE](https://arxiv.org/abs/2305.10355) | notebook 07's invented objects, counted by yes-or-no questions |
-# | May 2023 | [DPO](https://arxiv.org/abs/2305.18290) | notebook 06's rewards without drawing: the better of two stored captions gets likelier than the other |
+# | May 2023 | [DPO](https://arxiv.org/abs/2305.18290) | notebook 06's rewards without drawing: the better of two stored captions becomes likelier than the other |
 # | July 2023 | [NaViT](https://arxiv.org/abs/2307.06304) | pictures of any size, several in a sequence; a mask keeps them apart, as it did padding |
 # | September 2023 | [registers](https://arxiv.org/abs/2309.16588), [sinks](https://arxiv.org/abs/2309.17453) | tokens without a patch or a word: a place for a network's own notes, and for heads that, as weights sum to 1, have to look somewhere |
 # | November 2024 | [Tülu 3](https://arxiv.org/abs/2411.15124) | notebook 06's rewards, given by a check like `exact_match` |
@@ -1030,7 +1030,7 @@ print(f"{sum(held)} of your {len(held)} ranges held the truth" if held else "no 
 #
 # Flamingo's recipe at our size: a frozen talker that has never seen a picture; a projector; gates that are shut at first.
 # It is to answer what our captions often get wrong, what lies where: "The small red star is" ... "to the left of the big blue circle".
-# (All from here is extra.)
+# (Everything from here on is extra.)
 
 
 # %%

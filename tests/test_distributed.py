@@ -160,7 +160,7 @@ def test_features_are_the_same_bytes_also_after_a_process_was_killed(do, tmp_pat
 
 
 def test_torchrun(tmp_path, capsys):
-    """The launcher itself, on a folder of photographs: one of two processes is killed, and one process goes on with the run."""
+    """The launcher, on a folder of photographs: one of two processes is killed; one goes on with the run."""
     root, run = tmp_path / "photographs", tmp_path / "run"
     tiny.save(scenes.load(5, 1, 0), root)
     changes = (

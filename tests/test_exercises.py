@@ -1,4 +1,4 @@
-"""Every exercise: blank, right (in several ways of writing), wrong (each known mistake by its own name); and as notebooks."""
+"""Every exercise: blank, right (in several ways), wrong (each known mistake by its own name); and as notebooks."""
 
 import contextlib
 import io
@@ -40,7 +40,7 @@ class TestVerdicts:
             assert verdict(asked.id, asked.reference).startswith(own)
 
     def test_right_answers(self, number):
-        """The reference, and others that were written independently of it (one more is the solution, which `satlib check` runs)."""
+        """The reference, and others, written independently of it (`satlib check` runs one more, the solution)."""
         for asked in chapter(number).values():
             for answer in [lambda *inputs, asked=asked: asked(*inputs), *RIGHT[asked.id]]:
                 assert f"{asked.id} is right: {asked.says}." in verdict(asked.id, answer)
@@ -53,7 +53,7 @@ class TestVerdicts:
                 text = verdict(asked.id, mistake)
                 failures += [] if text == f"{asked.id} is wrong: {message}" else [f"{message} -> {text}"]
             text = verdict(asked.id, lambda *inputs: object())
-            # What a check looks at, a dict, is no affair of the learner's.
+            # A check's dict is no affair of the learner's.
             if not re.match(rf"{asked.id} is wrong: .*expected", text) or "a dict" in text or "\n" in text:
                 failures.append(text)
         assert failures == []
@@ -93,15 +93,16 @@ class TestWhatIsSaid:
 
     def test_what_cannot_be_looked_into_is_compared_with_the_reference(self):
         for id, answer, beginning in (
-            ("5.1", lambda *_: np.zeros(2), "expected a number"),
+            ("5.1", lambda *_: np.zeros(2), "expected a number, got a numpy array of shape (2,); given C = 14, L = 49"),
+            ("4.3", lambda f, e, a: a[:, 0], "expected a tuple of 2, got a tensor of shape (4, 4)"),
             ("6.3", lambda f, log_p, reward, b: log_p * reward, "wrong shape: expected (), got (4,)"),
-            ("10.3", lambda f, p, w: (p + w) * [0], "expected a tensor of shape (4, 4)"),
-            ("6.4", lambda f, p, *x: f(p * 0 + 1 / len(p), *x), "p plays no part in it"),
-            ("4.4", lambda f, *x: f(*x)[::-1], "the parts are in the wrong order: h, c"),
-            ("3.2", lambda f, words, size: f(words, size + 1), "1 too many at"),
-            ("3.5", lambda f, *x: 8 * f(*x), "8 times what is asked for"),
+            ("10.3", lambda f, p, w: (p + w) * [0], "expected a tensor of shape (4, 4), got a list; given"),
+            ("6.4", lambda f, p, *x: f(p * 0 + 1 / len(p), *x), "p plays no part in it (the bias"),
+            ("4.4", lambda f, *x: f(*x)[::-1], "the parts are in the wrong order: h, c (h: wrong value"),
+            ("3.2", lambda f, words, size: f(words, size + 1), "1 too many at the end (expected ['a', "),
+            ("3.5", lambda f, *x: 8 * f(*x), "8 times what is asked for (the mean: wrong value"),
             ("5.3", lambda f, *x: f(*x).requires_grad_(), "a result holds its graph"),
-            ("10.1", lambda f, q, k, h, v=None: f(q, k, h), "visible plays no part in it"),
+            ("10.1", lambda f, q, k, h, *_: f(q, k, h), "visible plays no part in it"),
             ("10.8", lambda f, k, h: [h * x for x in f(k, h)], "number 0: wrong value"),
         ):
             assert verdict(id, partial(answer, reference(id))).startswith(f"{id} is wrong: {beginning}")

@@ -1,4 +1,4 @@
-"""Where satlib is missing, a notebook's first cell has pip install it from an archive of the repository beside the notebook."""
+"""Where satlib is missing, a notebook's first cell has pip install it from an archive beside the notebook."""
 
 import importlib.util
 import subprocess

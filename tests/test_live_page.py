@@ -146,7 +146,7 @@ def pixels_differ(page, photo, view, kind="PNG", **options):
 
 
 def test_pictures_have_the_pixels_of_pillow(page):
-    """Photographs, odd shapes, and kinds that need more than their colours: transparent, turned by EXIF, grey, with a palette."""
+    """Photographs, odd shapes; transparent, turned by EXIF, grey, with a palette."""
     random = np.random.default_rng(1)
     photo = next(crops(1, seed=8)).resize((300, 200))
     transparent, exif = photo.copy(), Image.Exif()
@@ -195,7 +195,7 @@ def test_the_light_is_that_of_satlib(page):
 
 
 def test_the_brush_moves_the_sentence_to_the_other_object(page):
-    """The page opens on a triangle and a star; with the light on the star from the first word on, the sentence begins with that."""
+    """The page opens on a triangle and a star; with the light on the star, the sentence begins with that."""
     assert finished(page).split()[3] == "triangle"
     page.locator("#words button").first.click()
     page.locator("details").evaluate("details => (details.open = true)")

@@ -110,7 +110,7 @@ def test_rows_do_not_touch_each_other(exported):
 
 
 def test_light_by_hand(model, exported):
-    """The context vector under given light is the weighted mean of the annotation vectors: computed here from the equations."""
+    """The context vector under given light is the weighted mean of the annotation vectors, by the equations."""
     a, keys, h, c = exported.encode(PHOTOS[1])
     light = np.zeros((1, a.shape[1]), np.float32)
     light[0, [1, 3]] = 1.0, 3.0

@@ -1,4 +1,4 @@
-"""A run that was interrupted ends with the bits of the run that was not: shipped recipes, their own encoders and optimisers."""
+"""An interrupted run ends with the bits of one that was not: shipped recipes, their own encoders and optimisers."""
 
 import os
 import random

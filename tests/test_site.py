@@ -1,4 +1,4 @@
-"""The site's sources have no solution in them. `make site` builds the site; a warning, such as of a lost link, is an error there."""
+"""The site's sources have no solution in them. `make site` builds it; a warning, as of a lost link, is an error."""
 
 import re
 from pathlib import Path

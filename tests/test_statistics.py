@@ -1,4 +1,4 @@
-"""The statistics of images give the scores of the tools, for all images and for some of them, and intervals that cover the truth."""
+"""The statistics of images give the scores of the tools, for all images and for some, and intervals that cover the truth."""
 
 import json
 import re

@@ -101,7 +101,7 @@ def caption(number, reference=0):
 
 class TestTargets:
     def test_the_last_word_of_a_phrase(self, tmp_path):
-        """The third word of every first caption has the top left cell; no other word of any caption, and no padding, has any."""
+        """The third word of every first caption has the top left cell; no other word and no padding has any."""
         found = targets(annotate(tmp_path, DATA))
         assert found.phrases == 20
         for reference in (0, 1):

@@ -82,11 +82,11 @@ def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
     return {f"the gradient at {name}": torch.zeros_like(leaf) if g is None else g for (name, leaf), g in pairs}
 
 
-def without_graph(losses: Any) -> Any:
+def without_graph(results: Any) -> Any:
     """A learner's results as they are; a list of which one still holds its graph is refused."""
-    if isinstance(losses, list) and any(getattr(loss, "requires_grad", False) for loss in losses):
+    if isinstance(results, list) and any(getattr(each, "requires_grad", False) for each in results):
         raise Failed("a result holds its graph, and so memory: loss.item() or maps.detach() lets go of it")
-    return losses
+    return results
 
 
 def with_gradients(*names: str, parts: Sequence[str] = ("",)) -> Answer:
