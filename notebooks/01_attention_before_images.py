@@ -798,7 +798,7 @@ print(f"something between them: {on_noun:.0f} % on the noun, {on_next:.0f} % on 
 # %% [markdown]
 # Not guilty (with eight other seeds 10 to 77 percent against at most 6). But what about the next *Orrish* word? After a determiner that is
 # always the noun: the model may look *ahead*, at what it will say next. So we put Orrish's adjectives before the noun. Then
-# 60 and 76 percent of the looks are on what is said next, and where something stands between, only 5 and 15 on the noun (two trainings).
+# 60 and 76 percent of the looks are on what is said next, and where something stands between, 5 and 15 on the noun (two trainings).
 # Guilty.
 # <!-- again: in translation_world.py, orrish = [Word(text + stem[-1] + n, source) for text, source in reversed(adjectives)] + [Word(stem + n, noun.source)]; also manual_seed(1) -->
 #

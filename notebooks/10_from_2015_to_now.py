@@ -1030,7 +1030,7 @@ print(f"{sum(held)} of your {len(held)} ranges held the truth" if held else "no 
 #
 # Flamingo's recipe at our size: a frozen talker that has never seen a picture; a projector; gates that are shut at first.
 # It is to answer what our captions often get wrong, what lies where: "The small red star is" ... "to the left of the big blue circle".
-# (Everything from here on is extra.)
+# (The rest is extra.)
 
 
 # %%
