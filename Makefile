@@ -20,13 +20,13 @@ demo: .venv/.installed  ## train soft attention on drawn scenes, evaluate it, ca
 # what they share is made once.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: lint  ## check style, and run the quick tests: after every change
+test: .venv/.dev  ## run the quick tests: after every change
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-slow: .venv/.dev  ## run the tests that `make test` leaves out: browsers, Java, torchrun, kernels, long trainings
 	$(PYTEST) -m slow $(ARGS)
 
-test-all: lint  ## check style, and run all tests
+test-all: .venv/.dev  ## run all tests
 	$(PYTEST) $(ARGS)
 
 lab: .venv/.installed  ## open the course in JupyterLab, on copies in work/, where what you save stays yours
@@ -55,7 +55,7 @@ exercises-check: .venv/.dev  ## compare exercises and solutions with their sourc
 site: .venv/.site  ## build the course as a site: notebooks, exercises, documentation, API and live page, in build/site
 	OMP_NUM_THREADS=1 $(BIN)/python tools/build_site.py $(ARGS)
 
-lint: .venv/.dev  ## check style, that imports go down only, types, and the budgets of the rooms
+lint: .venv/.dev  ## check style, that imports go down only, types (Python and JavaScript), and the limits
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo

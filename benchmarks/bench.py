@@ -26,8 +26,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from satlib.data import scenes
 from satlib.data.images import to_tensor
-from satlib.model import device as devices
-from satlib.model import encoders, shipped
+from satlib.model import encoders, installed
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder, DecoderConfig
 from satlib.model.objective import doubly_stochastic_penalty, negative_log_likelihood
@@ -225,7 +224,7 @@ def extraction(names: Sequence[str], rounds: int, device: torch.device, batch: i
 @torch.inference_mode()
 def beam(rounds: int, device: torch.device, batch: int = 32) -> Iterator[dict[str, Any]]:
     """Captions per second of the scenes model, from annotation vectors on, by the width of the beam."""
-    captioner = Captioner.load(shipped.model("scenes-soft"), device).eval()
+    captioner = Captioner.load(installed.model("scenes-soft"), device).eval()
     pixels = torch.stack([to_tensor(scenes.scene(f"test-{i:06d}").photo()) for i in range(batch)]).to(device)
     a, longest = captioner.annotations(captioner.encoder(pixels)), captioner.recipe.decoding.max_length
     for width in (1, 3, 5):
@@ -246,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="auto", help="cpu, cuda or mps")
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
     options = parser.parse_args(arguments)
-    parts, device = options.parts or ["step", "encoders", "beam"], devices.choose(options.device)
+    parts, device = options.parts or ["step", "encoders", "beam"], installed.device(options.device)
     contestants, precisions = options.contestants.split(","), options.precisions.split(",")
     if not {*parts} <= {"step", "encoders", "beam"} or not {*contestants} <= {*CONTESTANTS}:
         parser.error(f"the parts: step, encoders, beam; the contestants: {', '.join(CONTESTANTS)}")

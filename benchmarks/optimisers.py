@@ -14,7 +14,7 @@ import torch
 import satlib
 from satlib import recipe
 from satlib.data import features, scenes
-from satlib.files.atomic import write_json
+from satlib.files import write_json
 from satlib.model import encoders
 from satlib.training import loop
 from satlib.training.features import extract

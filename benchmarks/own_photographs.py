@@ -13,7 +13,7 @@ from satlib import recipe
 from satlib.data import caption_set, datasets, features
 from satlib.evaluation import evaluate
 from satlib.evaluation.statistics import Statistics, intervals
-from satlib.files.atomic import write_json
+from satlib.files import write_json
 from satlib.model import encoders
 from satlib.model.captioner import Captioner
 from satlib.training import loop, starting

@@ -26,12 +26,12 @@
 from satcourse.figures import use_page_style
 from satcourse.widgets.scrubber import Scrubber
 from satlib.data import scenes
-from satlib.model import shipped
+from satlib.model import installed
 from satlib.model.captioner import Captioner
 
 use_page_style()
 scene = scenes.scene("test-000000")
-captioner = Captioner.load(shipped.model("scenes-soft"))
+captioner = Captioner.load(installed.model("scenes-soft"))
 Scrubber(captioner, {"a drawn scene": scene.photo()})
 
 # %% [markdown]
@@ -55,19 +55,19 @@ from collections import Counter
 import torch
 
 from satcourse import demo
-from satcourse.exercises import reveal, seal, skip
+from satcourse.checks import reveal, seal, skip
 from satcourse.widgets import drawings
 from satcourse.widgets.reading import annotate, labels, read
 from satcourse.widgets.steering import everywhere, look_again, steered
 from satcourse.widgets.upload import show_caption, show_upload_button
 from satlib.data import images
-from satlib.evaluation import overlay, plots
+from satlib.evaluation import plots
 
 # %%
 a = annotate(captioner, scene.photo())  # (L, D): the picture as the captioner sees it
 caption = read(captioner, a)
 star = torch.as_tensor(scene.masks[1]).flatten()  # of the star's pixels
-on_star = [bool(star[light.argmax()]) for light in overlay.upsample(caption.alphas).flatten(1)]
+on_star = [bool(star[light.argmax()]) for light in plots.upsample(caption.alphas).flatten(1)]
 print(f"{a.shape[0]} places, {a.shape[1]} numbers for each. In capitals: the star is brightest.")
 print(*[w.upper() if on else w for w, on in zip(caption.words, on_star)])
 
@@ -150,10 +150,10 @@ print(f"places that say green, and more surely than nothing does: {surer}")
 # ## A photograph
 #
 # satlib's default captioner learned from 6,694 other photographs, mostly of people and dogs. Boxes that people had drawn told its attention
-# where things are ([model card](../models/satlib_models/README.md)).
+# where things are ([model card](../satlib-models/satlib_models/README.md)).
 
 # %%
-photographer = Captioner.load(shipped.model())
+photographer = Captioner.load(installed.model())
 photographs = {path.stem: images.open_photo(path) for path in demo.photographs()}
 Scrubber(photographer, {"elephants": photographs["elephants"], **photographs})
 
@@ -185,7 +185,7 @@ sure = {name: each.confidence for name, each in described.items()}
 for name in sorted(sure, key=sure.get, reverse=True):
     print(f"{name:12} {sure[name]:4.0%}  {described[name].text}")
 reveal("true captions of the seven, as we judge", 2)
-shown = [(overlay.scaled(photographs[name], 336), each.words, (), "") for name, each in described.items()]
+shown = [(plots.scaled(photographs[name], 336), each.words, (), "") for name, each in described.items()]
 drawings.gallery_figure([each for each, name in zip(shown, described) if name != "elephants"], columns=4)
 
 # %% [markdown] tags=["answer"]
@@ -227,7 +227,7 @@ show_upload_button(photographer)
 torch.testing.assert_close(caption.alphas.sum((1, 2)), torch.ones(len(caption.alphas)))
 shown = [3, 4, 8, 12]
 even, own = torch.full((4, 14, 14), 1 / 196), caption.alphas[shown]
-lit = [*overlay.lit(scene.photo(), even, 224), *overlay.lit(scene.photo(), own, 224)]
+lit = [*plots.lit(scene.photo(), even, 224), *plots.lit(scene.photo(), own, 224)]
 told = ["the mean of all places"] * 4 + ["a mean of its own"] * 4
 drawings.gallery_figure([(each, [caption.words[i]], (), text) for each, i, text in zip(lit, 2 * shown, told)])
 
@@ -254,7 +254,7 @@ my_mean_guess = ...  # (low, high), or skip
 
 # %% jupyter={"source_hidden": true}
 seal(my_mean_guess)
-evaluations = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in shipped.evaluations()}
+evaluations = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in installed.evaluations()}
 metrics = {name: each["metrics"] for name, each in evaluations.items()}
 
 
@@ -374,7 +374,7 @@ drawings.answers_figure(photographs["dog"], labels(photographer, here * lives[:,
 assert len(caption.words) == 13, "The sentence has 13 words"
 assert on_star[:13] == [False] * 6 + [True] * 4 + [False] * 3, "At word 7, the second big; its right to the background"
 things = torch.as_tensor(scene.masks).any(0).flatten()
-assert not any(things[it.argmax()] for it in overlay.upsample(caption.alphas[10:13])), "for the bare background"
+assert not any(things[it.argmax()] for it in plots.upsample(caption.alphas[10:13])), "for the bare background"
 assert (changed, forced.words[8]) == (1, "purple"), "Green became purple"
 assert caption.words[8] == "green", "each of them at word 9"
 assert green == 65

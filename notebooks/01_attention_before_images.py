@@ -48,7 +48,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from satcourse.exercises import reveal, seal
+from satcourse.checks import reveal, seal
 from satcourse.lessons import translation_world as world
 from satlib.data.text import END, Vocabulary
 

@@ -42,7 +42,7 @@ from satcourse.figures import show_photographs, use_page_style
 from satlib.data import scenes
 from satlib.data.datasets import CaptionSet, Example
 from satlib.data.images import open_photo, square, to_tensor
-from satlib.model import shipped
+from satlib.model import installed
 from satlib.training.features import extract as extract_to_disk
 
 use_page_style()
@@ -53,7 +53,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satcourse.exercises import reveal, seal
+from satcourse.checks import reveal, seal
 from satlib.model import encoders
 
 # %% [markdown]
@@ -167,7 +167,7 @@ print(f"zeros among all numbers: {100 * (a == 0).float().mean():.0f} percent")
 # maps in which it is largest. Look where else all three light up: on the other cat's face.
 #
 # ## What a place can see
-# <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.exercises.ex02 | tests/test_exercises.py::TestVerdicts -->
+# <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.checks.ex02 | tests/test_exercises.py::TestVerdicts -->
 #
 # > **Paper, section 5.4.** Four poolings by 2 lie between the pixels and the map: $224 / 2^4 = 14$. To be drawn on the
 # > photograph, the weights are enlarged 16 times and smoothed with a Gaussian, because the receptive fields are large.
@@ -267,7 +267,7 @@ reveal("side of the square that holds half, pixels", np.mean(half))
 # fair only where fields are small.
 #
 # ## Back to pixels
-# <!-- index: claim: activations can be projected to pixels (deconvnet) | switches, ReLU, transposed filters | satcourse.exercises.ex02 | tests/test_exercises.py::TestVerdicts -->
+# <!-- index: claim: activations can be projected to pixels (deconvnet) | switches, ReLU, transposed filters | satcourse.checks.ex02 | tests/test_exercises.py::TestVerdicts -->
 #
 # Which pixels make one of a place's numbers large? Zeiler and Fergus (2014) keep one activation, set all others of its layer to
 # zero, and run the network backwards, as a *deconvnet*:
@@ -369,7 +369,7 @@ for row, (layer, window) in zip(grid, {"conv2_2": 24, "conv3_4": 64, "conv4_4": 
 show_photographs(figure)
 
 # %% [markdown]
-# <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satcourse.exercises.ex02 | tests/test_exercises.py::TestVerdicts -->
+# <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satcourse.checks.ex02 | tests/test_exercises.py::TestVerdicts -->
 #
 # Each row is one feature map, at its peaks in three photographs, in windows of 24, 64 and 120 pixels. First a bright spot, dark on
 # its right; then short stripes. The third row has a cat's eyes and nose, but only on the cat.
@@ -502,7 +502,7 @@ show_photographs(figure)
 # they are or what is beside them. Those of the captioner without attention do: satlib's small encoder has each place's coordinates as two more inputs (*CoordConv*).
 
 # %% jupyter={"source_hidden": true}
-evaluations = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in shipped.evaluations()}
+evaluations = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in installed.evaluations()}
 metrics = {name: each["metrics"] for name, each in evaluations.items()}
 captions = evaluations["scenes-none"]["captions"].items()
 told = [(scenes.grammar.parse(text), scenes.scene(image_id).meaning) for image_id, text in captions]
@@ -589,7 +589,7 @@ print(
 
 # %% [markdown]
 # ## On trial: the picture of a feature
-# <!-- index: claim: a deconvnet's picture shows what its map responds to | pictures of other maps at the same place, correlated | satcourse.exercises.ex02 | tests/test_exercises.py::TestVerdicts -->
+# <!-- index: claim: a deconvnet's picture shows what its map responds to | pictures of other maps at the same place, correlated | satcourse.checks.ex02 | tests/test_exercises.py::TestVerdicts -->
 #
 # Back to the cat's eyes and nose. "This is what the map looks for" is a claim about one map among 512. Your control is the mean
 # correlation of that picture, the exhibit, with pictures that would look the same if the map made no difference.

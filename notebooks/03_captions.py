@@ -31,7 +31,7 @@ import random
 
 import matplotlib.pyplot as plt
 
-from satcourse.exercises.ex03 import IMPOSTORS
+from satcourse.checks.ex03 import IMPOSTORS
 from satcourse.figures import use_page_style
 from satcourse.lessons import counts
 from satlib.data.batches import pairs
@@ -49,7 +49,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from satcourse.exercises import reveal, seal, skip
+from satcourse.checks import reveal, seal, skip
 from satlib.data import scenes
 from satlib.data.text import Vocabulary, tokenise
 

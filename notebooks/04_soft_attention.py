@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from satcourse import demo
-from satcourse.exercises import reveal, seal, skip
+from satcourse.checks import reveal, seal, skip
 from satcourse.figures import show_photographs, use_page_style
 from satcourse.lessons.vectors import Vectors
 from satlib.data import images, scenes
@@ -45,8 +45,8 @@ from satlib.data.batches import SameLengthBatches, pairs
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
 from satlib.evaluation import maps as pointing
-from satlib.evaluation import overlay, plots
-from satlib.model import encoders, shipped
+from satlib.evaluation import plots
+from satlib.model import encoders, installed
 from satlib.model.attention import entropy
 from satlib.model.captioner import Captioner
 
@@ -233,7 +233,7 @@ figure, axes = plt.subplots(1, 5, figsize=(9.6, 2.4))
 axes[0].imshow(cats)
 axes[0].set_title("which places are\nlike this one?", fontsize=10)
 for axis, name, picture, map_ in zip(
-    axes[1:], asked, overlay.lit(cats, cat_maps.view(-1, 14, 14)), cat_maps, strict=True
+    axes[1:], asked, plots.lit(cats, cat_maps.view(-1, 14, 14)), cat_maps, strict=True
 ):
     axis.imshow(picture)
     axis.set_title(f"{name}\nH = {entropy(map_).abs():.2f}", fontsize=10)
@@ -586,7 +586,7 @@ def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor,
 # 500 training scenes. It stays frozen. The 100 test scenes are new to both.
 
 # %% jupyter={"source_hidden": true}
-trained = Captioner.load(shipped.model("scenes-soft"))
+trained = Captioner.load(installed.model("scenes-soft"))
 data = scenes.load(500, 0, 100)
 tests = data.split("test")
 vectors = Vectors(trained, Pixels(data), [example.image_id for example in data.examples])  # (600, 196, 128)
@@ -631,7 +631,7 @@ for epoch in range(EPOCHS):
 figure = plt.figure(figsize=(9.6, 7.4))
 above, below = figure.subfigures(2, 1, height_ratios=(5.2, 2))
 for (step, maps), row in zip(births.items(), above.subplots(len(births), len(seen_words)), strict=True):
-    for axis, picture in zip(row, overlay.lit(data.photo(seen), maps.unflatten(1, (14, 14)), 112), strict=False):
+    for axis, picture in zip(row, plots.lit(data.photo(seen), maps.unflatten(1, (14, 14)), 112), strict=False):
         axis.imshow(picture)
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_visible(False)

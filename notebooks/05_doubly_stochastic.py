@@ -35,7 +35,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from satcourse.exercises import reveal, seal, skip
+from satcourse.checks import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.lessons import estimators
 from satcourse.lessons.vectors import Vectors
@@ -45,8 +45,8 @@ from satlib.data import scenes
 from satlib.data.batches import SameLengthBatches, pairs
 from satlib.data.features import Pixels
 from satlib.data.text import Vocabulary
-from satlib.evaluation import overlay
-from satlib.model import shipped
+from satlib.evaluation import plots
+from satlib.model import installed
 from satlib.model.attention import entropy
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Annotations, Decoder, State
@@ -66,7 +66,7 @@ use_page_style()
 # Here is a caption by satlib's scenes model, trained without any penalty.
 
 # %% jupyter={"source_hidden": true}
-trained = Captioner.load(shipped.model("scenes-soft"))
+trained = Captioner.load(installed.model("scenes-soft"))
 photo = scenes.scene("test-000011").photo()
 reading = read(trained, annotate(trained, photo))  # its caption, and a map (14, 14) for each word
 
@@ -107,7 +107,7 @@ top, main, side = (figure.add_subplot(part) for part in (grid[0, 0], grid[1, 0],
 draw_table(top, main, table, reading.labels)
 top.set_title("coverage of each place (dotted: an even share; orange: less than half of that)", fontsize=10)
 main.set_title("maps (dark: large); each row sums to 1", fontsize=10)
-side.imshow(overlay.lit(photo, coverage[None].unflatten(1, reading.alphas.shape[1:]), 224)[0])
+side.imshow(plots.lit(photo, coverage[None].unflatten(1, reading.alphas.shape[1:]), 224)[0])
 side.set_title("coverage, as light", fontsize=10)
 side.set_axis_off()
 plt.show()
@@ -461,7 +461,7 @@ for number, (weight, ((decoder, _), _)) in enumerate(runs.items()):
     maps = torch.stack([alphas.sum(0), alphas[colour]]).unflatten(1, trained.encoder.grid)
     for panel, picture, title in zip(
         panels[number::2],
-        overlay.lit(data.photo(example), maps, 224),
+        plots.lit(data.photo(example), maps, 224),
         ("coverage", f'"{kind.colour}"'),
         strict=False,
     ):
@@ -703,7 +703,7 @@ def at_every_word(captioner, temperature):
 
 temperatures = (0.03, 0.4, 1, 2.5, 100)
 words = {T: at_every_word(trained, T) for T in temperatures}
-words["hard"] = at_every_word(Captioner.load(shipped.model("scenes-hard")), 1)
+words["hard"] = at_every_word(Captioner.load(installed.model("scenes-hard")), 1)
 means = {T: {name: values.mean().item() for name, values in each.items()} for T, each in words.items()}
 
 # %% [markdown]

@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 # %% jupyter={"source_hidden": true}
-from satcourse.exercises import reveal, seal, skip
+from satcourse.checks import reveal, seal, skip
 from satcourse.figures import show_photographs, use_page_style
 from satcourse.lessons import further
 from satcourse.lessons.estimators import every_path, jacobian, path_gradients, tiny
@@ -50,9 +50,9 @@ from satcourse.widgets import still
 from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.text import END
-from satlib.evaluation import evaluate, overlay, plots
+from satlib.evaluation import evaluate, plots
 from satlib.evaluation import maps as ground
-from satlib.model import shipped
+from satlib.model import installed
 from satlib.model.attention import AttentionOutput, HardAttention, entropy
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder
@@ -635,7 +635,7 @@ print("left, in nats:", {name: round(value, 1) for name, value in left_over.item
 # ### A little bias for less noise: the mix and the Gumbel-softmax
 # <!-- index: section 4.1 | with probability 0.5 for a given image the sample is replaced by its expectation | satlib.model.objective.coins | tests/test_hard.py::TestLooking::test_coins_are_per_image -->
 # <!-- index: claim: mixing in the expectation reduces variance | and it is biased: its mean is the gradient of another objective, known exactly | satlib.model.objective.coins | tests/test_hard.py::TestEstimators::test_what_claims_no_unbiasedness_is_seen_to_be_biased -->
-# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias | satcourse.exercises.ex06.gumbel_softmax | tests/test_exercises.py -->
+# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias | satcourse.checks.ex06.gumbel_softmax | tests/test_exercises.py -->
 #
 # The paper has one more trick. With probability 0.5, for a given image, it replaces the sample by its expectation: soft
 # attention, which has no noise but another objective, and so is biased.
@@ -936,7 +936,7 @@ def held_out(decoder, data, K=2):
 
 
 # %% jupyter={"source_hidden": true}
-soft = Captioner.load(shipped.model("scenes-soft"), "cpu")
+soft = Captioner.load(installed.model("scenes-soft"), "cpu")
 data = scenes.load(200, 0, 60)
 train, test = (
     further.captions(soft, data, split) for split in ("train", "test")
@@ -996,13 +996,13 @@ of_hard, of_words, of_control = (trained[name] for name in list(decoders)[:3])
 
 # %% [markdown]
 # ### Soft above, hard below
-# <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.overlay.lit | tests/test_plots.py -->
+# <!-- index: section 5.4 | soft above, hard below, the same picture word by word, as in figure 3 | satlib.evaluation.plots.lit | tests/test_plots.py -->
 #
 # The shipped `scenes-soft` and `scenes-hard` were trained from scratch; `scenes-hard` by a mix, with expected contexts alone at first and
 # in half of the captions at the end, the reward to come, and a learned baseline. Their maps for one caption, with the mean entropy:
 
 # %% jupyter={"source_hidden": true}
-full, examples, reader = Captioner.load(shipped.model("scenes-hard"), "cpu"), data.split("test"), Pixels(data)
+full, examples, reader = Captioner.load(installed.model("scenes-hard"), "cpu"), data.split("test"), Pixels(data)
 shown = examples[1]
 told = shown.references[0].lower().rstrip(".").split()
 figure, axes = plt.subplots(2, len(told), figsize=(9.6, 2), layout="constrained")
@@ -1012,7 +1012,7 @@ for row, name, each in zip(axes, ("soft", "hard"), (soft, full), strict=True):
     with torch.no_grad():
         maps = each.decoder(each.annotations(reader.read([shown.image_id])), ids).alphas[0].unflatten(1, (14, 14))
     evenness[name] = entropy(maps.flatten(1)).mean()
-    for axis, picture, word in zip(row, overlay.lit(data.photo(shown), maps, 112), told, strict=True):
+    for axis, picture, word in zip(row, plots.lit(data.photo(shown), maps, 112), told, strict=True):
         axis.imshow(picture)
         axis.set(xticks=[], yticks=[])
         axis.set_title(word if each is soft else "", fontsize=9)

@@ -43,7 +43,7 @@ from pycocoevalcap.cider.cider import Cider
 from torch import Tensor
 
 # %% jupyter={"source_hidden": true}
-from satcourse.exercises import reveal, seal, skip
+from satcourse.checks import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.widgets.beam_tree import tree_figure
 from satlib.data import scenes, text
@@ -51,7 +51,7 @@ from satlib.data.features import Pixels
 from satlib.evaluation import metrics, statistics
 from satlib.evaluation.plots import END_LABEL as END
 from satlib.evaluation.plots import INK
-from satlib.model import search, shipped
+from satlib.model import installed, search
 from satlib.model.captioner import Captioner
 from satlib.model.objective import word_losses
 
@@ -210,7 +210,7 @@ tree_figure(story, {*asked, tuple(found)}, best=tuple(found))
 # caption is right.
 
 # %% jupyter={"source_hidden": true}
-captioner = Captioner.load(shipped.model("scenes-soft"))
+captioner = Captioner.load(installed.model("scenes-soft"))
 vocabulary, decoder = captioner.vocabulary, captioner.decoder
 data = scenes.load(train=0, dev=0, test=120)
 test = data.split("test")
@@ -560,7 +560,7 @@ def bootstrap(one, other, picks: np.ndarray) -> tuple[float, float, float]:
 # %% jupyter={"source_hidden": true}
 def stored(model):
     """What BLEU counts for each of 1,000 test photographs, of a model's stored evaluation."""
-    path = next(path for path in shipped.evaluations() if path.parent.name == model)
+    path = next(path for path in installed.evaluations() if path.parent.name == model)
     return statistics.Statistics.restored(json.loads(path.read_text())["statistics"])
 
 
@@ -844,7 +844,7 @@ def grade(judge, a, lines):
     return (-losses.sum(1) / (y != text.PAD).sum(1)).numpy()
 
 
-judge = Captioner.load(shipped.model("scenes-hard"))
+judge = Captioner.load(installed.model("scenes-hard"))
 a_judge = annotations(judge)
 
 # %% jupyter={"source_hidden": true}
@@ -983,7 +983,7 @@ reveal("sentences, percent", forced_scores["forced"][2])
 # word for most right ones.
 
 # %%
-from satcourse.exercises.ex07 import OPPOSITES
+from satcourse.checks.ex07 import OPPOSITES
 
 
 # %% tags=["task:7.8"]

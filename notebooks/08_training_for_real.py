@@ -46,7 +46,7 @@ from IPython.display import display
 from torch.utils.flop_counter import FlopCounterMode
 
 import satlib
-from satcourse.exercises import reveal, seal, skip
+from satcourse.checks import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.lessons import counts
 from satlib import recipe
@@ -54,7 +54,7 @@ from satlib.data import features, scenes
 from satlib.data.batches import ImageBatches, pairs
 from satlib.data.text import Vocabulary
 from satlib.evaluation import evaluate, maps, plots, statistics, table
-from satlib.model import device, encoders, shipped
+from satlib.model import encoders, installed
 from satlib.model.captioner import Captioner
 from satlib.recipe import DecoderConfig
 from satlib.training import loop
@@ -63,7 +63,7 @@ from satlib.training.features import extract
 
 use_page_style()
 work = Path(tempfile.mkdtemp())
-place = device.choose()
+place = installed.device()
 print(f"computing on: {torch.cuda.get_device_name() if place.type == 'cuda' else place.type}")
 
 # %%
@@ -826,7 +826,7 @@ print(f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_s
 # ([all rows](../docs/results.md)):
 
 # %% jupyter={"source_hidden": true}
-ours = {line.name: line for line in table.rows(shipped.evaluations()) if line.data == "Flickr8k" and line.ours}
+ours = {line.name: line for line in table.rows(installed.evaluations()) if line.data == "Flickr8k" and line.ours}
 gains = {}
 for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-lite0-")):
     differences = statistics.differences(*(ours[pair + kind].statistics for kind in ("soft", "none")))
@@ -1009,7 +1009,7 @@ assert all(
     for score in ("BLEU-4", "METEOR", "CIDEr")
 )
 on_scenes = {
-    line.name: line.figures["exact match"] for line in table.rows(shipped.evaluations()) if line.data == "scenes"
+    line.name: line.figures["exact match"] for line in table.rows(installed.evaluations()) if line.data == "scenes"
 }
 assert [round(on_scenes[name]) for name in ("scenes-soft", "scenes-none")] == [98, 41]
 assert [round(learnt[0][f"CIDEr of {part}"][0]) for part in ("old", "own")] == [65, 35]

@@ -37,7 +37,7 @@ import torch
 
 import satlib
 from satcourse import demo
-from satcourse.exercises import reveal, seal, skip
+from satcourse.checks import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.widgets import drawings
 from satcourse.widgets.reading import annotate, read
@@ -48,8 +48,8 @@ from satlib.data.features import Pixels
 from satlib.data.images import open_photo, to_tensor
 from satlib.data.text import UNKNOWN
 from satlib.evaluation import maps as ground
-from satlib.evaluation import overlay, plots
-from satlib.model import shipped
+from satlib.evaluation import plots
+from satlib.model import installed
 from satlib.model.captioner import Captioner
 
 use_page_style()
@@ -69,7 +69,7 @@ from torch.nn import functional
 # both objects with all their attributes (a plain texture may go unnamed) and says how they are placed.
 
 # %% jupyter={"source_hidden": true}
-models = {name: Captioner.load(shipped.model(f"scenes-{name}")) for name in ("soft", "hard")}
+models = {name: Captioner.load(installed.model(f"scenes-{name}")) for name in ("soft", "hard")}
 data = scenes.load(0, 0, 2000)
 tests = data.split("test")
 world = {each.image_id: scenes.scene(each.image_id) for each in tests}
@@ -146,11 +146,11 @@ drawings.gallery_figure([entry(each) for each in (*right[:4], *blamed[:4])])
 # Now photographs, none of them trained on.
 
 # %% jupyter={"source_hidden": true}
-photographer = Captioner.load(shipped.model())
+photographer = Captioner.load(installed.model())
 photographs = {path.stem: open_photo(path) for path in demo.photographs()}
 described = dict(zip(photographs, photographer.caption(list(photographs.values())), strict=True))
 drawings.gallery_figure(
-    [(overlay.scaled(photo, 336), described[name].words, (), "") for name, photo in photographs.items()]
+    [(plots.scaled(photo, 336), described[name].words, (), "") for name, photo in photographs.items()]
 )
 
 # %% [markdown]
@@ -165,7 +165,7 @@ plots.attention_figure(photographs["telephone"], described["telephone"].words, d
 
 # %% [markdown]
 # ## The pointing game
-# <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.evaluation.overlay.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
+# <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.evaluation.plots.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
 # <!-- index: claim: alignments agree with human intuition | the peak of a word's map on what it names, against chance and against a map that ignores the word | satlib.evaluation.maps.measure | tests/test_maps.py::test_measures_by_hand -->
 #
 # > **Paper, section 5.4.** The learned alignments agree very strongly with human intuition. To draw a map, its weights are
@@ -177,7 +177,7 @@ caption = captions["soft"][example.image_id]
 target = next(each for each in true_words("soft", example) if each.kinds == ("shape",))
 alpha = caption.alphas[target.index]  # (14, 14)
 squares = alpha.repeat_interleave(16, 0).repeat_interleave(16, 1)
-smooth = overlay.upsample(alpha[None])[0]
+smooth = plots.upsample(alpha[None])[0]
 figure, axes = plt.subplots(1, 3, figsize=(8.4, 3), layout="constrained")
 row, column = divmod(int(alpha.argmax()), 14)
 for axis, picture, title in zip(
@@ -438,7 +438,7 @@ figure = plots.Strip(figsize=(8.4, 4.9), layout="constrained")
 axes = figure.subplots(2, 4)
 for axis, (each, target) in zip(axes.flat, mistakes["soft"], strict=False):
     caption = captions["soft"][each.image_id]
-    axis.imshow(overlay.lit(data.photo(each), caption.alphas[target.index : target.index + 1])[0])
+    axis.imshow(plots.lit(data.photo(each), caption.alphas[target.index : target.index + 1])[0])
     axis.contour(target.mask, levels=[0.5], colors="white", linewidths=1.2)
     title = f"said {caption.words[target.index]}, is {truth_of(each, target)[1]}"
     axis.set_title(title, fontsize=10, color="white")

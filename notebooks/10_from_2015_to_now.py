@@ -46,8 +46,8 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from satcourse import lessons
-from satcourse.exercises import kept, reveal, seal
-from satcourse.exercises.ex10 import named_right
+from satcourse.checks import kept, reveal, seal
+from satcourse.checks.ex10 import named_right
 from satcourse.figures import show_photographs, use_page_style
 from satcourse.lessons.vectors import Vectors
 from satcourse.widgets import still as on_a_page
@@ -58,8 +58,8 @@ from satlib.data.caption_set import Example
 from satlib.data.features import Pixels
 from satlib.data.scenes_grammar import INVERSE, Meaning
 from satlib.data.text import Vocabulary
-from satlib.evaluation import overlay
-from satlib.model import shipped
+from satlib.evaluation import plots
+from satlib.model import installed
 from satlib.model.captioner import Captioner
 from satlib.model.transformer import positions
 
@@ -240,7 +240,7 @@ class TransformerDecoder(nn.Module):
 # epochs. The new decoder has 546,000 weights, the LSTM 740,000.
 
 # %% jupyter={"source_hidden": true}
-trained = Captioner.load(shipped.model("scenes-soft"))
+trained = Captioner.load(installed.model("scenes-soft"))
 data = scenes.load(500, 0, 100)
 tests = data.split("test")
 vectors = Vectors(trained, Pixels(data), [example.image_id for example in data.examples])  # (600, 196, 128)
@@ -382,8 +382,8 @@ shown, index = next(
 photo, of_blue = data.photo(tests[shown]), maps[shown, index].unflatten(2, (14, 14))  # (2, 4, 14, 14)
 pictures = [
     photo,
-    *overlay.lit(photo, of_blue[0]),
-    *overlay.lit(photo, torch.cat([of_blue.mean((0, 1))[None], of_blue[1]])),
+    *plots.lit(photo, of_blue[0]),
+    *plots.lit(photo, torch.cat([of_blue.mean((0, 1))[None], of_blue[1]])),
 ]
 rows = [
     (first, *(f"layer {row}, head {head}" for head in range(1, 5)))
@@ -759,7 +759,7 @@ print(f"writing 60 words without your `one_more`: {again:.1f} times as long")
 # ## So why did it win?
 
 # %% jupyter={"source_hidden": true}
-stored = {path.parent.name: json.loads(path.read_text(encoding="utf-8"))["metrics"] for path in shipped.evaluations()}
+stored = {path.parent.name: json.loads(path.read_text(encoding="utf-8"))["metrics"] for path in installed.evaluations()}
 print("COCO, the paper's Table 1: log-bilinear without attention, soft, hard")
 print("    BLEU-4: 24.3, 24.3, 25.0    METEOR: 20.0, 23.9, 23.0")
 for name, metric in (("flickr8k-lite0", "BLEU-4"), ("flickr8k-lite0", "METEOR"), ("scenes", "exact match")):
@@ -1423,7 +1423,7 @@ def so_far(captions, start):
 # workbooks of 04, 06 and 07 to this place, and run them: the next cell takes what has passed, satlib's for the rest, and counts.
 
 # %%
-from satcourse.exercises import carry_on, reference
+from satcourse.checks import carry_on, reference
 from satcourse.lessons import further
 from satlib.evaluation.plots import END_LABEL as END
 from satlib.training import plugged
@@ -1534,7 +1534,7 @@ print(
 figure, axes = plt.subplots(6, 1 + max(map(len, said_by_mine[:6])), figsize=(15, 7))
 for row, example, words, alphas in zip(axes, tests, said_by_mine, maps_of_mine):
     photo = data.photo(example)
-    pictures = [np.asarray(photo), *overlay.lit(photo, alphas[: len(words) + 1].unflatten(1, (14, 14)), 112)]
+    pictures = [np.asarray(photo), *plots.lit(photo, alphas[: len(words) + 1].unflatten(1, (14, 14)), 112)]
     for axis, picture, title in zip(row, pictures, ["", *words]):
         axis.imshow(picture)
         axis.set_title(title, fontsize=10)

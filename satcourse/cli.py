@@ -13,7 +13,7 @@ YOURS, COURSE = Path("work/exercises"), Path("exercises")
 def check(options: argparse.Namespace) -> int:
     """Run exercise notebooks and report which exercises are done, blank, wrong or missing."""
     try:
-        from satcourse.exercises import grading
+        from satcourse.checks import grading
     except ModuleNotFoundError as error:
         raise SatlibError(f"satlib check needs {error.name}; run: pip install 'satlib[course]'") from error
     return grading.main(options.files or [YOURS if YOURS.is_dir() else COURSE])

@@ -17,8 +17,8 @@ from satlib import recipe
 from satlib.data import images, scenes
 from satlib.data.features import Pixels
 from satlib.errors import SatlibError
-from satlib.evaluation import evaluate, overlay, plots
-from satlib.model import shipped
+from satlib.evaluation import evaluate, plots
+from satlib.model import installed
 from satlib.model.captioner import Captioner
 from satlib.training import loop
 
@@ -58,8 +58,8 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     def say(line: str) -> None:
         print(f"[{time.monotonic() - start:3.0f} s] {line}", flush=True)
 
-    model, paths = shipped.model(), photographs()  # first: what is missing is reported before the training
-    trained, photo = Captioner.load(shipped.model("scenes-soft")), scenes.scene(SCENE).photo()
+    model, paths = installed.model(), photographs()  # first: what is missing is reported before the training
+    trained, photo = Captioner.load(installed.model("scenes-soft")), scenes.scene(SCENE).photo()
     words = read(trained, annotate(trained, photo)).words
     say(f"1. A trained model says of a new scene: {' '.join(words)}")
     p, picture = everywhere(trained, annotate(trained, photo), words, WORD), out / "everywhere.png"
@@ -87,7 +87,7 @@ def run(out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int =
     captioner = loop.train(chosen, data, Pixels(data), folder, "cpu", progress=False, on_epoch=tell)
     result = evaluate.evaluate(captioner, data, Pixels(data), "test", progress=False)
     evaluate.save(result, folder)
-    frames = [Image.fromarray(each) for each in overlay.lit(photo, torch.stack(maps), 448)]
+    frames = [Image.fromarray(each) for each in plots.lit(photo, torch.stack(maps), 448)]
     frames[0].save(out / "birth.webp", save_all=True, append_images=frames[1:], duration=600, loop=0)
     print(f"   {out / 'birth.webp'}: how the map of {words[WORD]!r} was born")
     say(f"   Of {test} new scenes, {result['metrics']['exact match']:.0f} % are described right in every detail.")

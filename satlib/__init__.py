@@ -27,11 +27,10 @@ def load(model: Path | str | None = None, device: str = "auto") -> "Captioner":
     Raises:
         SatlibError: there is no such model or device, or the file is damaged.
     """
-    from satlib.model import device as devices
-    from satlib.model import shipped
+    from satlib.model import installed
     from satlib.model.captioner import Captioner
 
-    return Captioner.load(model or shipped.PHOTOGRAPHS, devices.choose(device))
+    return Captioner.load(model or installed.PHOTOGRAPHS, installed.device(device))
 
 
 def caption(photo: "Given") -> "Caption":

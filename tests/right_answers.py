@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from satcourse.exercises import reference
-from satcourse.exercises.ex07 import END, OPPOSITES, ngrams
+from satcourse.checks import reference
+from satcourse.checks.ex07 import END, OPPOSITES, ngrams
 from satlib.data import scenes
 from satlib.evaluation import metrics
 from satlib.model.decoder import Output

@@ -10,7 +10,7 @@ from refusals import refused
 
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.files.weights import read_safetensors
+from satlib.files import read_safetensors
 from satlib.model import encoders
 from satlib.model.captioner import Caption, Captioner
 

@@ -10,10 +10,9 @@ import entities_files
 import pytest
 from PIL import Image
 
-from satlib import cli
+from satlib import cli, files
 from satlib.data import scenes
 from satlib.evaluation import animation
-from satlib.files import progress
 from satlib.model.captioner import Captioner
 
 
@@ -54,7 +53,7 @@ def run(folder, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _loud():
     yield
-    progress.quiet = False
+    files.quiet = False
 
 
 def satlib(*words, status=0):

@@ -6,7 +6,7 @@ import re
 from satcourse import demo
 from satlib import recipe
 from satlib.data.text import Vocabulary
-from satlib.model import encoders, shipped
+from satlib.model import encoders, installed
 from satlib.model.captioner import Captioner
 
 TINY = (
@@ -25,8 +25,8 @@ def test_the_demo_shows_everything_and_starts_over(tmp_path, monkeypatch, capsys
     chosen = recipe.load("flickr8k-lite0-soft", [change for change in TINY if change.startswith("deco")])
     captioner = Captioner(chosen, Vocabulary(["a", "dog"]), encoders.create("efficientnet-lite0"))
     captioner.save(tmp_path / "tiny.safetensors")
-    scene_model = shipped.model("scenes-soft")
-    monkeypatch.setattr(shipped, "model", lambda name=None: scene_model if name else tmp_path / "tiny.safetensors")
+    scene_model = installed.model("scenes-soft")
+    monkeypatch.setattr(installed, "model", lambda name=None: scene_model if name else tmp_path / "tiny.safetensors")
     monkeypatch.setenv("PATH", str(tmp_path))  # no Java: METEOR costs seconds, and is not needed
     monkeypatch.setattr(demo, "PHOTOGRAPHS", {"dog.jpg": "a dog leaps"})
     opened = []

@@ -2,7 +2,7 @@
 
 import torch
 
-from satlib.model import device
+from satlib.model import installed
 
 
 def test_an_encoder_that_trains_on_a_gpu_takes_16_bits_and_all_else_float32(monkeypatch):
@@ -11,6 +11,6 @@ def test_an_encoder_that_trains_on_a_gpu_takes_16_bits_and_all_else_float32(monk
         monkeypatch.setattr(
             torch.cuda, "is_bf16_supported", lambda including_emulation=True, yes=native: yes or including_emulation
         )
-        assert device.precision("auto", torch.device("cuda"), True) == chosen
+        assert installed.precision("auto", torch.device("cuda"), True) == chosen
         for name, trains in (("cuda", False), ("cpu", True), ("mps", True)):
-            assert device.precision("auto", torch.device(name), trains) == torch.float32
+            assert installed.precision("auto", torch.device(name), trains) == torch.float32

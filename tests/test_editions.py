@@ -105,7 +105,7 @@ display("a picture")
 truth"""
     shown = {}
     try:
-        shell.run_cell("from satcourse.exercises import reveal, seal, skip")
+        shell.run_cell("from satcourse.checks import reveal, seal, skip")
         for guess in ("...", "skip", "(20, 40)", "(60, 70)", "40", "(40, 20)"):
             with capture_output() as captured:
                 shell.run_cell(f"guess = {guess}")

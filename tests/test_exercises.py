@@ -12,8 +12,8 @@ import torch
 from right_answers import RIGHT
 from tools_path import editions, exercises, notebooks
 
-from satcourse.exercises import Wrong, carry_on, check, engine, progress, reference
-from satcourse.exercises.engine import chapter
+from satcourse.checks import Wrong, carry_on, check, engine, progress, reference
+from satcourse.checks.engine import chapter
 
 
 def verdict(id, answer):

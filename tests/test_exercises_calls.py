@@ -8,7 +8,7 @@ import pytest
 import torch
 from right_answers import RIGHT
 
-from satcourse.exercises import Wrong, calls, check, reference, task
+from satcourse.checks import Wrong, calls, check, reference, task
 from satlib.errors import SatlibError
 
 
@@ -112,7 +112,7 @@ def test_ipython_shows_the_message_alone():
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell()
-    shell.run_cell("from satcourse.exercises import check")
+    shell.run_cell("from satcourse.checks import check")
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         shell.run_cell("check('4.2', lambda e: e.softmax(0))")

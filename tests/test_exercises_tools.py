@@ -5,8 +5,8 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from tools_path import editions, exercises, notebooks
 
-from satcourse.exercises import grading
-from satcourse.exercises.engine import task
+from satcourse.checks import grading
+from satcourse.checks.engine import task
 from satlib import cli
 
 ANSWERS = {

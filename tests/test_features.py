@@ -8,8 +8,9 @@ import torch
 from PIL import Image
 
 from satlib.data import datasets, features, images
-from satlib.data.features import FeatureStore, Pixels, read_ahead
+from satlib.data.features import FeatureStore, Pixels
 from satlib.errors import SatlibError
+from satlib.files import read_ahead
 from satlib.model import encoders
 from satlib.training import features as training_features
 from satlib.training.features import extract

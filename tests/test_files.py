@@ -8,10 +8,17 @@ import pytest
 import torch
 
 from satlib.errors import SatlibError
-from satlib.files.atomic import replacing, write_json, write_text
-from satlib.files.reading import read_json, read_lines
-from satlib.files.weights import read_safetensors, require_finite, write_safetensors
-from satlib.model import shipped
+from satlib.files import (
+    read_json,
+    read_lines,
+    read_safetensors,
+    replacing,
+    require_finite,
+    write_json,
+    write_safetensors,
+    write_text,
+)
+from satlib.model import installed
 from satlib.model.captioner import Captioner
 
 
@@ -72,7 +79,7 @@ def test_weights(tmp_path):
 
 @pytest.mark.parametrize("changes", [{"recipe": None}, {"vocabulary": ["a", 7]}, {"encoder": {}}])
 def test_a_model_with_another_header(tmp_path, changes):
-    header, tensors = read_safetensors(shipped.model("scenes-soft"))
+    header, tensors = read_safetensors(installed.model("scenes-soft"))
     write_safetensors(tmp_path / "m.safetensors", tensors, header | changes)
     with pytest.raises(SatlibError, match=r"m\.safetensors"):
         Captioner.load(tmp_path / "m.safetensors")

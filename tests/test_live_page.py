@@ -19,7 +19,7 @@ from serving import Server
 from satcourse import demo
 from satlib.cli import main
 from satlib.data import images, scenes
-from satlib.evaluation import overlay
+from satlib.evaluation import plots
 from satlib.model.captioner import Captioner
 from satlib.page import live
 
@@ -189,8 +189,8 @@ def test_the_light_is_that_of_satlib(page):
     photo = next(crops(1, seed=3)).resize((160, 120))
     alpha = torch.softmax(torch.randn(49, generator=torch.Generator().manual_seed(0)) * 2, 0)
     lit = page.evaluate(LIGHT, [np.asarray(photo).flatten().tolist(), *photo.size, alpha.tolist()])
-    (upsampled,) = overlay.upsample(alpha.view(1, 7, 7), (120, 160)).numpy()
-    right = overlay.light(np.asarray(photo, np.float32) / 255, upsampled)
+    (upsampled,) = plots.upsample(alpha.view(1, 7, 7), (120, 160)).numpy()
+    right = plots.light(np.asarray(photo, np.float32) / 255, upsampled)
     assert np.abs(np.array(lit).reshape(120, 160, 4)[..., :3] - right.astype(int)).max() <= 1
 
 

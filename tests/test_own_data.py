@@ -12,7 +12,7 @@ from satlib import cli, recipe
 from satlib.data import datasets, images, scenes
 from satlib.data.features import Pixels
 from satlib.errors import SatlibError
-from satlib.model import shipped
+from satlib.model import installed
 from satlib.model.captioner import Captioner
 from satlib.training import loop, starting
 
@@ -74,7 +74,7 @@ class TestStarting:
     def test_the_file_holds_that_encoder(self, begun, tmp_path, monkeypatch):
         ours, file = begun[0], tmp_path / "ours.safetensors"
         ours.save(file)
-        monkeypatch.setattr(shipped, "_files", dict)  # the other model is gone
+        monkeypatch.setattr(installed, "_files", dict)  # the other model is gone
         again = Captioner.load(file)
         assert again.recipe == ours.recipe
         assert again.encoder.name == "model:scenes-soft"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from satlib.evaluation import overlay, plots
+from satlib.evaluation import plots
 
 
 def photo(width=320, height=240):
@@ -26,11 +26,11 @@ def titles(figure):
 @pytest.mark.parametrize("grid", [(14, 14), (7, 7), (5, 9)])
 def test_upsampled_maps_keep_mean_and_evenness(grid):
     alphas = maps(3, grid)
-    large = overlay.upsample(alphas)
+    large = plots.upsample(alphas)
     assert large.shape == (3, 224, 224)
     if grid != (5, 9):  # 224 is no multiple of 5 and 9: some cells are a pixel larger there
         assert torch.allclose(large.mean((1, 2)), alphas.mean((1, 2)), rtol=1e-4)
-    even = overlay.upsample(torch.full((1, *grid), 0.25))
+    even = plots.upsample(torch.full((1, *grid), 0.25))
     assert torch.allclose(even, torch.tensor(0.25), atol=1e-6)
 
 
@@ -39,7 +39,7 @@ def test_upsampled_maps_equal_scipys_gaussian():
     alphas = maps(2)
     cells = np.kron(alphas, np.ones((16, 16)))
     expected = [ndimage.gaussian_filter(pixels, sigma=16, mode="reflect") for pixels in cells]
-    assert np.allclose(overlay.upsample(alphas), expected, rtol=1e-4, atol=1e-7)
+    assert np.allclose(plots.upsample(alphas), expected, rtol=1e-4, atol=1e-7)
 
 
 def test_each_word_has_its_map_and_the_end_too():
@@ -54,9 +54,9 @@ def test_light_by_hand():
     """Unchanged at the maximum; at 0 grey, with 0.55 of the value; the mean of both at half. An even map changes nothing."""
     orange, dim = np.array([0.9, 0.5, 0.1]), 0.55 * (0.299 * 0.9 + 0.587 * 0.5 + 0.114 * 0.1)
     pixels = np.broadcast_to(orange, (1, 3, 3))
-    lit = overlay.light(pixels, np.array([[0.04, 0.02, 0.0]]))
+    lit = plots.light(pixels, np.array([[0.04, 0.02, 0.0]]))
     assert np.abs(lit[0] - 255 * np.stack([orange, (orange + dim) / 2, [dim] * 3])).max() <= 0.5
-    assert np.abs(overlay.light(pixels, np.full((1, 3), 1 / 49)) - 255 * pixels).max() <= 0.5
+    assert np.abs(plots.light(pixels, np.full((1, 3), 1 / 49)) - 255 * pixels).max() <= 0.5
 
 
 def test_a_line_encloses_what_has_half_of_the_maximum():
@@ -84,13 +84,13 @@ def test_a_map_lies_where_the_encoder_looked():
     (144 to 368) and rows (16 to 240), and nothing lies outside of them."""
     right = torch.zeros(1, 14, 14)
     right[0, :, 7:] = 1
-    whole = overlay.spread((512, 256), right, (256, 512), "whole")[0]
+    whole = plots.spread((512, 256), right, (256, 512), "whole")[0]
     assert whole[:, 256 + 120 :].min() > 0.99
     assert whole[:, : 256 - 120].max() < 0.01
-    crop = overlay.spread((512, 256), torch.ones(1, 14, 14), (256, 512), "crop")[0]
+    crop = plots.spread((512, 256), torch.ones(1, 14, 14), (256, 512), "crop")[0]
     assert torch.allclose(crop[16:240, 144:368], torch.tensor(1.0), atol=1e-5)
     assert (crop > 0).sum() == 224 * 224
-    narrow = overlay.spread((512, 256), torch.ones(1, 14, 14), (256, 128), "crop")[0]  # drawn a quarter as wide
+    narrow = plots.spread((512, 256), torch.ones(1, 14, 14), (256, 128), "crop")[0]  # drawn a quarter as wide
     assert (narrow > 0).sum() == 224 * 56
     assert narrow[16:240, 36:92].min() > 0.99
 

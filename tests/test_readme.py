@@ -18,7 +18,7 @@ OTHERS = [
     "exercises/AGENTS.md",
     "benchmarks/README.md",
 ]
-OTHERS += ["data/README.md", "models/satlib_models/README.md", "tests/README.md", "notebooks/INDEX.md"]
+OTHERS += ["data/README.md", "satlib-models/satlib_models/README.md", "tests/README.md", "notebooks/INDEX.md"]
 PAGES = [*OTHERS, *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))]
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -36,8 +36,8 @@ def test_satlib_is_mit_and_has_the_models_for_scenes_alone(tmp_path):
 
 
 def test_the_models_for_photographs_are_a_wheel_with_terms_of_its_own(tmp_path):
-    names, metadata = wheel(ROOT / "models", tmp_path)
-    shipped = {path.name for path in (ROOT / "models/satlib_models").glob("*.safetensors")}
+    names, metadata = wheel(ROOT / "satlib-models", tmp_path)
+    shipped = {path.name for path in (ROOT / "satlib-models/satlib_models").glob("*.safetensors")}
     assert {Path(name).name for name in names if name.endswith(".safetensors")} == shipped
     assert metadata["License-Expression"] == f"{NON_COMMERCIAL} AND Apache-2.0"
     assert sorted(metadata.get_all("License-File")) == ["LICENSES/Apache-2.0.txt", f"LICENSES/{NON_COMMERCIAL}.txt"]
@@ -52,8 +52,8 @@ def licence(path):
 
 
 def test_each_file_has_its_licence():
-    for path in (ROOT / "models/satlib_models").glob("*.safetensors"):
+    for path in (ROOT / "satlib-models/satlib_models").glob("*.safetensors"):
         assert licence(path.relative_to(ROOT).as_posix()) == f"{NON_COMMERCIAL} AND Apache-2.0"
     photographs = {licence(path.relative_to(ROOT).as_posix()) for path in (ROOT / "notebooks/photographs").iterdir()}
     assert photographs == {"CC-BY-2.0", "CC-BY-SA-2.0", "LicenseRef-No-Known-Copyright"}
-    assert licence("satlib/models/scenes-soft.safetensors") == licence("README.md") == "MIT"
+    assert licence("satlib/shipped/scenes-soft.safetensors") == licence("README.md") == "MIT"

@@ -16,7 +16,7 @@ from satlib import recipe
 from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.evaluation import plots
-from satlib.files.weights import read_safetensors
+from satlib.files import read_safetensors
 from satlib.training import loop
 from satlib.training.checkpoint import CHECKPOINT
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from satcourse.widgets import still, upload
 from satcourse.widgets.scrubber import Scrubber
-from satlib.evaluation import overlay
+from satlib.evaluation import plots
 
 WORDS = ("a", "red", "circle", "square", "on", "the", "left", "<b>")
 PHOTOS = {f"photo {i}": tiny.draw(example) for i, example in enumerate(tiny.data().examples[:3])}
@@ -31,7 +31,7 @@ def test_it_says_and_shows_what_the_captioner_does(scrubber):
         for index, button in enumerate(scrubber.sentence.children):
             button.click()
             with Image.open(io.BytesIO(scrubber.image.value)) as image:
-                lit = overlay.lit(photo, caption.alphas[index : index + 1], 406)[0]
+                lit = plots.lit(photo, caption.alphas[index : index + 1], 406)[0]
                 np.testing.assert_array_equal(np.asarray(image), lit)
 
 

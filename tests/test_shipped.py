@@ -9,13 +9,13 @@ from satcourse import demo
 from satlib import recipe
 from satlib.data import scenes
 from satlib.errors import SatlibError
-from satlib.model import shipped
+from satlib.model import installed
 from satlib.model.captioner import Captioner
 
 
 @pytest.fixture(scope="module")
 def models():
-    return {name: Captioner.load(shipped.model(name)) for name in shipped.models()}
+    return {name: Captioner.load(installed.model(name)) for name in installed.models()}
 
 
 def test_a_model_opens_and_was_made_by_the_recipe_of_its_name_as_it_is_now(models):
@@ -45,18 +45,18 @@ def test_the_model_for_photographs_names_what_it_knows(models):
         "cows": "cows",
         "elephants": "elephant",
     }.items():
-        [caption] = models[shipped.PHOTOGRAPHS].caption([known[name]])
+        [caption] = models[installed.PHOTOGRAPHS].caption([known[name]])
         assert thing in caption.words, caption.text
 
 
 def test_a_model_that_does_not_come_with_satlib_is_named_with_those_that_do():
     with pytest.raises(SatlibError, match=r"the model scenes-softer does not exist.*scenes-soft"):
-        shipped.model("scenes-softer")
+        installed.model("scenes-softer")
 
 
 def test_without_their_package_the_models_for_photographs_are_named_with_the_command_that_installs_it(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "satlib_models" else find(name))
-    assert shipped.models() == ["scenes-hard", "scenes-soft"]
-    with pytest.raises(SatlibError, match=r"is not installed; .*non-commercial.*pip install \./models"):
-        shipped.model()
+    assert installed.models() == ["scenes-hard", "scenes-soft"]
+    with pytest.raises(SatlibError, match=r"is not installed; .*non-commercial.*pip install \./satlib-models"):
+        installed.model()

@@ -28,4 +28,4 @@ def test_no_solution_is_in_them(source):
             text = "\n".join(cell.source for cell in nbformat.read(copy, 4).cells)
             folds = re.findall(r"<summary>Solution</summary>(.*?)</details>", text, re.S)
             assert not any("```python" in fold for fold in folds)
-    assert not list(source.rglob("*satcourse.exercises*"))
+    assert not list(source.rglob("*satcourse.checks*"))

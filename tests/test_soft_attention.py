@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from satcourse.exercises.engine import chapter
+from satcourse.checks.engine import chapter
 from satlib.model import attention
 from satlib.model.decoder import Decoder
 from satlib.recipe import DecoderConfig

@@ -11,7 +11,7 @@ from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
 from satlib.evaluation import metrics, statistics
-from satlib.model import shipped
+from satlib.model import installed
 
 needs_java = pytest.mark.needs_java
 WORDS = ["a", "man", "dog", "runs", "jumps", "in", "the", "grass", "water", "red", "blue", "two", "boys", "ball"]
@@ -62,7 +62,7 @@ def meteor_by_the_program(spoken, human, folder):
 
 
 def test_the_stored_results_have_their_scores_in_their_statistics():
-    for path in shipped.evaluations():
+    for path in installed.evaluations():
         evaluation = json.loads(path.read_text())
         of_images = statistics.Statistics.restored(evaluation["statistics"])
         assert set(of_images.images) == set(evaluation["captions"])

@@ -9,7 +9,7 @@ from satcourse.lessons import counts
 from satlib.data import scenes
 from satlib.data.text import END, UNKNOWN, Vocabulary, normalise, tokenise, written
 from satlib.errors import SatlibError
-from satlib.model import shipped
+from satlib.model import installed
 from satlib.model.captioner import read_safetensors
 
 ZWNJ, ZWJ = "\u200c", "\u200d"
@@ -109,8 +109,8 @@ def test_any_text(caption):
 def test_the_words_that_satlib_carries_are_still_words():
     words = {word for split in counts.read().values() for word in split.words}
     assert len(words) > 8000
-    for name in shipped.models():
-        words.update(read_safetensors(shipped.model(name))[0]["vocabulary"])
+    for name in installed.models():
+        words.update(read_safetensors(installed.model(name))[0]["vocabulary"])
     assert all(tokenise(word) == [word] == english(word) for word in words)
     captions = [caption for each in scenes.load(train=300, dev=0, test=0).examples for caption in each.references]
     captions.append("dog 's dog's _'s 's_ 'sa rock-'n'-roll -a- a--b a'-b")

@@ -18,8 +18,8 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE, SOURCE = ROOT / "build" / "site", ROOT / "build" / "site-source"
-MORE = ["benchmarks/README.md", "data/README.md", "models/satlib_models/README.md", "notebooks/INDEX.md"]
-ANSWERS = "satcourse/exercises"  # a learner who looks for a page should not meet the answers
+MORE = ["benchmarks/README.md", "data/README.md", "satlib-models/satlib_models/README.md", "notebooks/INDEX.md"]
+ANSWERS = "satcourse/checks"  # a learner who looks for a page should not meet the answers
 COMMANDS = (
     "caption", "train", "tune", "features", "evaluate", "ground", "table", "export", "page", "data", "recipe", "info", "check", "demo",
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """One source, three editions: from notebooks/NN_name.py the notebook to read, the workbook, and the workbook with its answers.
 
-A code cell with the tag `task:4.1` holds a task of satcourse.exercises. What stands in it between `# BEGIN SOLUTION` and
+A code cell with the tag `task:4.1` holds a task of satcourse.checks. What stands in it between `# BEGIN SOLUTION` and
 `# END SOLUTION` is a blank in the workbook; markdown cells with the tags "hint" and "pseudocode" may follow. A section whose heading has
 the tag "workbook" is in the workbook alone. A cell with the tag "claims", the folded assertions that check the numbers of the prose, is in
 the notebook to read alone. Markdown with the tag "answer", which tells what a sealed cell shows, is folded everywhere.
@@ -16,8 +16,8 @@ from install_cell import opening
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from satcourse.exercises.engine import task
-from satcourse.exercises.task import Task
+from satcourse.checks.engine import task
+from satcourse.checks.task import Task
 
 READ, WORK, SOLVED = "notebooks", "exercises", "solutions"  # an edition is named by its folder
 FOLDS = {"hint", "pseudocode"}
@@ -39,7 +39,7 @@ def cells(source: Path, edition: str) -> list[NotebookNode]:
     if edition == READ:
         result += _to_read(rest)
     else:
-        result.append(new_code_cell("from satcourse.exercises import carry_on, check, progress"))
+        result.append(new_code_cell("from satcourse.checks import carry_on, check, progress"))
         result += _to_write(rest, edition)
         result.append(
             new_markdown_cell("## How far you are\n\nRun this at any time: it counts the checks of this session.")

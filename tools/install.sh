@@ -39,7 +39,7 @@ packages() {
         .venv/bin/python -m pip install $quiet "$@"
     fi
 }
-install() { packages "$@" -e ".[$extras]" -e ./models; }
+install() { packages "$@" -e ".[$extras]" -e ./satlib-models; }
 # PyPI's torch for Linux brings CUDA along, 5 GB that only an NVIDIA GPU can use; its wheels for macOS and Windows do not.
 wants_light_torch() { [ "$(uname -s)" = Linux ] && ! nvidia-smi >/dev/null 2>&1; }
 light_torch() { packages --no-deps --index-url "$TORCH_INDEX" --constraint constraints.txt torch torchvision; }

@@ -25,7 +25,7 @@ if importlib.util.find_spec("satlib") is None:
         if not archives:
             raise FileNotFoundError("put an archive of satlib's repository, satlib*.zip, beside this notebook and run this cell again")
         source = Path(archives[0].removesuffix("pyproject.toml")).resolve().as_uri()
-    packages = f"satlib[course] @ {{source}}", f"satlib-models @ {{source}}#subdirectory=models"
+    packages = f"satlib[course] @ {{source}}", f"satlib-models @ {{source}}#subdirectory=satlib-models"
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *packages], check=True)"""
 
 

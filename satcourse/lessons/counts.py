@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from satlib.data.caption_set import SPLITS
-from satlib.files.reading import read_lines
+from satlib.files import read_lines
 
 
 class Counts(NamedTuple):

@@ -10,7 +10,7 @@ from matplotlib.textpath import TextPath
 from PIL import Image
 
 from satlib.data.images import seen_box
-from satlib.evaluation import overlay, plots
+from satlib.evaluation import plots
 from satlib.evaluation.plots import INK
 
 # Of Okabe and Ito; another weight or style repeats the distinction.
@@ -58,7 +58,7 @@ def answers_figure(
     drawn bold. view: how the encoder crops the photograph. tints: behind each word; by default `word` is on blue, others on orange.
     """
     tints = tints or {word: "#56b4e9"}
-    pixels = overlay.scaled(photo, 448)
+    pixels = plots.scaled(photo, 448)
     height, width = pixels.shape[:2]
     figure = plots.Photographs(figsize=(8.4 * width / max(height, width), 8.4 * height / max(height, width)))
     axis = _canvas(figure, width, height)

@@ -19,7 +19,7 @@ from satcourse.widgets import still
 from satcourse.widgets.reading import ALTERNATIVES, annotate, read
 from satlib.data.images import seen_box
 from satlib.errors import SatlibError
-from satlib.evaluation import overlay, plots
+from satlib.evaluation import plots
 from satlib.model.captioner import Captioner
 
 _WIDE = 760  # pixels of the whole widget; JupyterLab and Colab have room for it beside their own panels
@@ -139,7 +139,7 @@ class Scrubber:
     def choose(self, index: int) -> None:
         """Choose a word: show where the model looks for it."""
         self.index, buffer = index, io.BytesIO()
-        lit = overlay.lit(self._photo, self.reading.alphas[index : index + 1], _LONGEST, self._captioner.view)[0]
+        lit = plots.lit(self._photo, self.reading.alphas[index : index + 1], _LONGEST, self._captioner.view)[0]
         Image.fromarray(lit).save(buffer, "PNG", compress_level=1)
         self.image.value = buffer.getvalue()
         self._say()

@@ -20,10 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satlib import __version__
+from satlib import __version__, files
 from satlib import recipe as recipes
 from satlib.errors import Interrupted, SatlibError
-from satlib.files import progress
 from satlib.recipe import SAVE_SECONDS
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def data(options: argparse.Namespace) -> int:
 def features(options: argparse.Namespace) -> None:
     """Compute the annotation vectors of a recipe's images, once; resumes after a stop."""
     from satlib.data import datasets, features
-    from satlib.model import device, encoders
+    from satlib.model import encoders, installed
     from satlib.training import distributed
     from satlib.training.features import extract, root_mean_square
 
@@ -121,7 +120,7 @@ def features(options: argparse.Namespace) -> None:
     captions = _captions(recipe, options)
     encoder = encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
     folder = features.folder(datasets.data_root(options.data), captions, encoder.name, recipe.encoder.view)
-    with distributed.launched(device.choose(options.device)) as place:
+    with distributed.launched(installed.device(options.device)) as place:
         store = extract(captions, encoder, folder, place, view=recipe.encoder.view)
         if distributed.current().first:
             h, w = store.grid
@@ -146,7 +145,7 @@ def features(options: argparse.Namespace) -> None:
 def train(options: argparse.Namespace) -> None:
     """Train a captioner by a recipe; the same command resumes after a stop."""
     from satlib.data.entities import Entities
-    from satlib.model import device
+    from satlib.model import installed
     from satlib.training import distributed, loop, starting, validation
 
     prepare = _own_attention(options)
@@ -155,7 +154,7 @@ def train(options: argparse.Namespace) -> None:
     if options.start:
         recipe = starting.fitted(recipe, options.start, options.set)
     captions = _captions(recipe, options)
-    with distributed.launched(device.choose(options.device)) as place:
+    with distributed.launched(installed.device(options.device)) as place:
         reader = _reader(recipe, captions, ("train", "dev"), options)
         loop.train(
             recipe, captions, reader, run, place, start=options.start, prepare=prepare, save_seconds=options.checkpoint_every,
@@ -181,7 +180,7 @@ def train(options: argparse.Namespace) -> None:
 )
 def tune(options: argparse.Namespace) -> None:
     """Search a recipe's hyperparameters on the dev split with Optuna; resumes after a stop."""
-    from satlib.model import device
+    from satlib.model import installed
     from satlib.training import tuning
 
     recipe = recipes.load(options.recipe, options.set)
@@ -189,7 +188,7 @@ def tune(options: argparse.Namespace) -> None:
     folder = options.out or Path("tune") / recipe.name
     captions = _captions(recipe, options)
     reader = _reader(recipe, captions, ("train", "dev"), options)
-    tuning.tune(recipe, captions, reader, folder, space, options.trials, device.choose(options.device))
+    tuning.tune(recipe, captions, reader, folder, space, options.trials, installed.device(options.device))
     print(f"all trials are in {folder / 'history.json'}")
     if (folder / "best.toml").is_file():
         print(f"next: satlib train {folder / 'best.toml'}")
@@ -251,7 +250,7 @@ def ground(options: argparse.Namespace) -> None:
     """Measure whether words look at the objects that they name."""
     from satlib.data.entities import Entities
     from satlib.evaluation import evaluate, maps
-    from satlib.files.atomic import write_json
+    from satlib.files import write_json
 
     captioner = _captioner(options.model, options)
     captions = _captions(captioner.recipe, options)
@@ -281,7 +280,7 @@ def ground(options: argparse.Namespace) -> None:
 def table(options: argparse.Namespace) -> None:
     """Print a table like the paper's Table 1: published results beside yours."""
     from satlib.evaluation import table
-    from satlib.model import shipped
+    from satlib.model import installed
 
     paths = [Path(word) for word in options.only if Path(word).exists()]
     names = {word.lower() for word in options.only if not Path(word).exists()}
@@ -289,7 +288,7 @@ def table(options: argparse.Namespace) -> None:
     if paths and not files:
         raise SatlibError(f"{paths[0]} has no evaluation; satlib evaluate {paths[0]} makes one")
     rows = table.rows(
-        files or [*shipped.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))], options.split
+        files or [*installed.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))], options.split
     )
     data_sets = sorted({row.data for row in rows})
     if unknown := names - set(map(str.lower, data_sets)):
@@ -314,11 +313,12 @@ def table(options: argparse.Namespace) -> None:
 )
 def caption(options: argparse.Namespace) -> int:
     """Caption photographs, and draw where each word looked."""
-    from satlib.data import features, images
+    from satlib.data import images
     from satlib.evaluation import animation, plots
-    from satlib.model import shipped
+    from satlib.files import read_ahead
+    from satlib.model import installed
 
-    model = options.model or Path(shipped.PHOTOGRAPHS)
+    model = options.model or Path(installed.PHOTOGRAPHS)
     photos: list[Path] = []
     for path in options.photos:
         inside = [file for file in images.files_in(path) if options.out not in file.parents]  # nor its own pictures
@@ -343,7 +343,7 @@ def caption(options: argparse.Namespace) -> int:
             print(f"satlib: {error}", file=sys.stderr)
 
     def captioned() -> Iterator[Any]:
-        opened = filter(None, features.read_ahead(read, photos))
+        opened = filter(None, read_ahead(read, photos))
         while some := [*itertools.islice(opened, captioner.encoder.at_once)]:
             yield from zip(some, captioner.captions([photo for _, photo in some], beam), strict=True)
 
@@ -437,7 +437,7 @@ def info(options: argparse.Namespace) -> None:
     import torch
 
     from satlib.evaluation import metrics
-    from satlib.model import captioner, shipped
+    from satlib.model import captioner, installed
 
     if options.model:
         path, header, tensors = captioner.read_file(options.model)
@@ -455,7 +455,7 @@ def info(options: argparse.Namespace) -> None:
             "GPUs": ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
             or ("Apple's, by MPS" if torch.backends.mps.is_available() else "none"),
             "Java": java or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
-            "models": ", ".join(shipped.models()),
+            "models": ", ".join(installed.models()),
         }
     (_print_json if options.json else _print_rows)(topics)
 
@@ -496,10 +496,10 @@ def _reader(
 
 def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":
     """A trained model, with the function of --attention."""
-    from satlib.model import device
+    from satlib.model import installed
     from satlib.model.captioner import Captioner
 
-    captioner = Captioner.load(model, device.choose(options.device))
+    captioner = Captioner.load(model, installed.device(options.device))
     if plug := _own_attention(options):
         plug(captioner)
     elif captioner.own_attention:
@@ -567,7 +567,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for entry in importlib.metadata.entry_points(group="satlib.commands"):
             entry.load()
     options = parser().parse_args(words)
-    progress.quiet = options.quiet
+    files.quiet = options.quiet
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a pipe of Windows has an encoding without "✓"
     if (

@@ -12,11 +12,10 @@ from tabulate import tabulate
 
 from satlib.data.caption_set import SPLITS, CaptionSet, Example
 from satlib.data.datasets import load
-from satlib.data.features import read_ahead
 from satlib.data.images import files_in
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
-from satlib.files.progress import progress_bar
+from satlib.files import progress_bar, read_ahead
 from satlib.recipe import DataConfig
 
 MOST = DataConfig().max_length  # longer captions are not trained on

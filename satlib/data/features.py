@@ -5,12 +5,9 @@ In a store's folder, `annotations.f16` is an array with one row (L, D) of float1
 and the size and modification time of its file, so that new and changed images are noticed.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -21,13 +18,10 @@ from satlib.data import images
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.images import SIZE
 from satlib.errors import SatlibError
-from satlib.files.atomic import write_text
-from satlib.files.reading import read_json
+from satlib.files import read_json, write_text
 
 FORMAT = "satlib features 5"  # change it whenever the result of `images.square` changes
 ARRAY, MANIFEST = "annotations.f16", "manifest.json"
-Item = TypeVar("Item")
-Value = TypeVar("Value")
 
 
 class Record(NamedTuple):
@@ -146,14 +140,3 @@ class Pixels:
             if example.path is not None and len(self._cache) < self._room:  # not what is drawn, used once or seldom
                 self._cache[image_id] = image
         return image
-
-
-def read_ahead(read: Callable[[Item], Value], items: Iterable[Item], threads: int = 2) -> Iterator[Value]:
-    """Yield read(item) for each item in order, while threads read the next few."""
-    items = iter(items)
-    with ThreadPoolExecutor(threads) as pool:
-        pending = deque(pool.submit(read, item) for item in islice(items, threads + 1))
-        while pending:
-            value = pending.popleft().result()
-            pending.extend(pool.submit(read, item) for item in islice(items, 1))
-            yield value

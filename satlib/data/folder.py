@@ -21,7 +21,7 @@ from typing import NamedTuple
 from satlib.data import images
 from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, Example, assemble, clean, split_name
 from satlib.errors import SatlibError
-from satlib.files.reading import read_lines, read_text
+from satlib.files import read_lines, read_text
 
 TABLES = {"captions.csv": "", "captions.txt": "Images"}  # the table's name -> the folder that its images lie in
 _SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from satlib.data.caption_set import SPLITS, CaptionSet, Example, assemble, clean, split_name
 from satlib.errors import SatlibError
-from satlib.files.reading import Name, read_json, read_lines
+from satlib.files import Name, read_json, read_lines
 
 MAX_REFERENCES = 5  # of an image, as is common practice; some of COCO's have seven
 

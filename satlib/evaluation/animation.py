@@ -7,8 +7,8 @@ from matplotlib.font_manager import FontProperties, findfont
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from satlib.evaluation import overlay, plots
-from satlib.files.atomic import replacing
+from satlib.evaluation import plots
+from satlib.files import replacing
 
 LONGEST = 640  # pixels of the photograph's longer side; the sentence beside it takes 3/5 of that
 PAUSE, LAST = 700, 2100  # milliseconds that a word is shown, and the last one
@@ -17,7 +17,7 @@ _LIGHT, _ON_LIGHT = "#ffd34d", "#1b1c1f"  # behind the current word, and the wor
 
 def animate(photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path, view: str = "whole") -> None:
     """Write, for each word, the photograph lit by its map of alphas (C, h, w), beside the sentence with the word emphasised."""
-    pixels = overlay.scaled(photo, LONGEST)
+    pixels = plots.scaled(photo, LONGEST)
     height, width = pixels.shape[:2]
     font = ImageFont.truetype(findfont(FontProperties(weight="bold")), LONGEST // 16)
     margin, pad, step = font.size, font.size // 5, 1.35 * font.size
@@ -31,9 +31,9 @@ def animate(photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path
         places.append((x, y, x + length))
         x += length + font.size / 2
     frames = []
-    for current, alpha in enumerate(overlay.spread(photo.size, alphas[: len(words)], (height, width), view).numpy()):
+    for current, alpha in enumerate(plots.spread(photo.size, alphas[: len(words)], (height, width), view).numpy()):
         frame = Image.new("RGB", (across, max(height, round(y + step + margin))), plots.GROUND)
-        frame.paste(Image.fromarray(overlay.light(pixels, alpha)))
+        frame.paste(Image.fromarray(plots.light(pixels, alpha)))
         draw = ImageDraw.Draw(frame)
         left, top, right = places[current]
         draw.rounded_rectangle((left - pad, top, right + pad, top + step), pad, fill=_LIGHT)

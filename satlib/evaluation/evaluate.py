@@ -16,13 +16,11 @@ import msgspec
 
 from satlib.data import scenes
 from satlib.data.caption_set import CaptionSet, Example
-from satlib.data.features import Reader, read_ahead
+from satlib.data.features import Reader
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 from satlib.evaluation import inventions, maps, metrics, statistics
-from satlib.files.atomic import write_json
-from satlib.files.progress import progress_bar
-from satlib.files.reading import read_json
+from satlib.files import progress_bar, read_ahead, read_json, write_json
 from satlib.model.captioner import Caption, Captioner
 
 BATCH = 32  # images that are captioned at once

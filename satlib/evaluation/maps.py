@@ -26,12 +26,12 @@ from torch.nn.utils.rnn import pad_sequence
 from satlib.data import scenes
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
-from satlib.data.features import Reader, read_ahead
+from satlib.data.features import Reader
 from satlib.data.images import SIZE, WHOLE, Box, seen_part
 from satlib.data.text import END, tokenise
 from satlib.errors import SatlibError
 from satlib.evaluation import metrics, statistics
-from satlib.files.progress import progress_bar
+from satlib.files import progress_bar, read_ahead
 from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Caption, Captioner
 
@@ -72,7 +72,7 @@ def sharpness(captions: Iterable[Caption]) -> metrics.Columns:
 
 
 def upsample(alphas: Tensor) -> Tensor:
-    """Attention maps (C, h, w) as pixels (C, 224, 224), float64, each of the sum 1; drawings also blur them (`overlay`)."""
+    """Attention maps (C, h, w) as pixels (C, 224, 224), float64, each of the sum 1; drawings also blur them (`plots.upsample`)."""
     cells = alphas.double().unsqueeze(1)
     pixels = functional.interpolate(cells, size=(SIZE, SIZE), mode="bilinear", align_corners=False).squeeze(1)
     return pixels / pixels.sum((1, 2), keepdim=True)

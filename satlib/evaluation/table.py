@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 from satlib.evaluation import evaluate
 from satlib.evaluation.statistics import Statistics, differences, intervals
-from satlib.files.reading import read_json
+from satlib.files import read_json
 
 # Column -> name of the score in an evaluation. BLEU and METEOR are the paper's.
 COLUMNS = {f"BLEU-{n}": f"BLEU-{n} (no brevity penalty)" for n in range(1, 5)}

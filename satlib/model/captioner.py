@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from satlib.data import images
 from satlib.data.text import Vocabulary, written
 from satlib.errors import SatlibError
-from satlib.files.weights import packed, read_safetensors, require_finite, unpacked, write_safetensors
-from satlib.model import encoders, search, shipped
+from satlib.files import packed, read_safetensors, require_finite, unpacked, write_safetensors
+from satlib.model import encoders, installed, search
 from satlib.model.attention import HardAttention
 from satlib.model.decoder import Decoder
 from satlib.model.encoders import Encoder, EncoderHeader
@@ -190,7 +190,7 @@ class Captioner(nn.Module):
 
     @classmethod
     def load(cls, model: Path | str, device: str | torch.device = "cpu", encoder: Encoder | None = None) -> "Captioner":
-        """Read a file written by `save`; model: its path, the folder of its run, or a name (`shipped.model`).
+        """Read a file written by `save`; model: its path, the folder of its run, or a name (`installed.model`).
 
         encoder: a frozen encoder that exists already, to share it if it is the model's; otherwise one is made.
         """
@@ -214,6 +214,6 @@ class Captioner(nn.Module):
 
 
 def read_file(model: Path | str) -> tuple[Path, Header, dict[str, Tensor]]:
-    """The file of a captioner (`shipped.model`), its header and its tensors as they are stored."""
-    path = shipped.model(model)
+    """The file of a captioner (`installed.model`), its header and its tensors as they are stored."""
+    path = installed.model(model)
     return path, *read_safetensors(path, Header, "that of a captioner", "give a run's folder or its model.safetensors")

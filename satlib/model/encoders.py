@@ -36,8 +36,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from satlib.data.images import SIZE
 from satlib.errors import SatlibError
-from satlib.files.weights import read_safetensors, unpacked
-from satlib.model import shipped
+from satlib.files import read_safetensors, unpacked
+from satlib.model import installed
 from satlib.recipe import OF_MODEL
 
 IMAGENET_MEAN, IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -149,7 +149,7 @@ class _Header(Struct):
 
 def _of_model(name: str) -> Encoder:
     """The encoder that a captioner was trained with, from the captioner's file, which has it unless it was frozen."""
-    path = shipped.model(name.removeprefix(OF_MODEL))
+    path = installed.model(name.removeprefix(OF_MODEL))
     header, tensors = read_safetensors(path, _Header, "that of a captioner")
     architecture = header.encoder.name
     if header.encoder.weights:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from satlib.data import images
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
-from satlib.files.atomic import write_json
+from satlib.files import write_json
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Annotations, Decoder, State
 from satlib.model.search import content_words

@@ -20,8 +20,7 @@ import pooch
 
 from satlib.data import images, scenes
 from satlib.errors import SatlibError
-from satlib.files.atomic import write_json
-from satlib.files.progress import progress_bar
+from satlib.files import progress_bar, write_json
 from satlib.model.captioner import Captioner
 from satlib.page import export
 

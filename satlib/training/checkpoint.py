@@ -17,7 +17,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from satlib.errors import SatlibError
-from satlib.files.weights import read_safetensors, require_finite, write_safetensors
+from satlib.files import read_safetensors, require_finite, write_safetensors
 from satlib.model.captioner import Captioner
 from satlib.model.objective import VariationalBound
 from satlib.recipe import from_dict

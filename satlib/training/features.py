@@ -23,10 +23,9 @@ from satlib.data.features import (
     Pixels,
     Reader,
     Record,
-    read_ahead,
     stamp,
 )
-from satlib.files.progress import progress_bar
+from satlib.files import progress_bar, read_ahead
 from satlib.model.encoders import Encoder
 from satlib.training import distributed
 from satlib.training.checkpoint import locked

@@ -24,14 +24,13 @@ from torch import Tensor, nn
 from satlib.data.batches import Batch
 from satlib.data.caption_set import CaptionSet
 from satlib.data.entities import Entities
-from satlib.data.features import Reader, read_ahead
+from satlib.data.features import Reader
 from satlib.errors import Diverged, Interrupted, SatlibError
 from satlib.evaluation import plots
-from satlib.files.atomic import write_json, write_text
-from satlib.files.progress import progress_bar, say
+from satlib.files import progress_bar, read_ahead, say, write_json, write_text
 from satlib.model.captioner import Captioner
-from satlib.model.device import precision
 from satlib.model.encoders import create
+from satlib.model.installed import precision
 from satlib.recipe import SAVE_SECONDS, Recipe, TrainingConfig
 from satlib.training import checkpoint, distributed, losses, starting
 from satlib.training.checkpoint import Progress, RunState, locked, update_average

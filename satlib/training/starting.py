@@ -14,7 +14,7 @@ from satlib import recipe
 from satlib.data.caption_set import CaptionSet
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.files.progress import say
+from satlib.files import say
 from satlib.model.captioner import Captioner, read_file
 from satlib.recipe import OF_MODEL, DataConfig, Recipe
 from satlib.training.checkpoint import RunState, trained_part

@@ -18,7 +18,7 @@ from satlib import recipe
 from satlib.data.caption_set import CaptionSet
 from satlib.data.features import Reader
 from satlib.errors import Diverged, SatlibError
-from satlib.files.atomic import write_json, write_text
+from satlib.files import write_json, write_text
 from satlib.recipe import Recipe
 from satlib.training import loop
 from satlib.training.validation import dev_score

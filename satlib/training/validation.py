@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from satlib.data.batches import Pair, SameLengthBatches
-from satlib.data.features import Reader, read_ahead
+from satlib.data.features import Reader
 from satlib.errors import Diverged
 from satlib.evaluation.evaluate import BATCH, generate, quick_bleu
+from satlib.files import read_ahead
 from satlib.model.captioner import Captioner
 from satlib.model.objective import negative_log_likelihood
 from satlib.training.checkpoint import RunState

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from satcourse.exercises.calls import Failed
-from satcourse.exercises.compare import kind
-from satcourse.exercises.task import Answer, distribution, exercise, numbers
+from satcourse.checks.calls import Failed
+from satcourse.checks.compare import kind
+from satcourse.checks.task import Answer, distribution, exercise, numbers
 from satlib.data import scenes
 from satlib.data.text import tokenise
 from satlib.evaluation import metrics

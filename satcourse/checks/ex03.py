@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from satcourse.exercises.calls import Failed
-from satcourse.exercises.task import Answer, exercise, generator, gradients, numbers, with_gradients
+from satcourse.checks.calls import Failed
+from satcourse.checks.task import Answer, exercise, generator, gradients, numbers, with_gradients
 from satlib.data.batches import Pair, SameLengthBatches
 from satlib.data.text import Vocabulary, tokenise
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from satcourse.exercises.task import distribution, exercise
+from satcourse.checks.task import distribution, exercise
 
 
 @exercise("0.1", "Labels on trial", difficulty=2, minutes=8)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from satcourse.exercises.calls import Failed
-from satcourse.exercises.task import Answer, distribution, exercise, generator, numbers, with_gradients, without_graph
+from satcourse.checks.calls import Failed
+from satcourse.checks.task import Answer, distribution, exercise, generator, numbers, with_gradients, without_graph
 from satlib.model.decoder import Decoder
 from satlib.recipe import DecoderConfig
 

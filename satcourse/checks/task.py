@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satcourse.exercises.calls import Failed
+from satcourse.checks.calls import Failed
 
 Answer = Callable[..., Any]
 Advice = Callable[[Any, Any], str | None]  # from the expected and the learner's result, what to say; None: nothing

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satcourse.exercises.compare import difference
+from satcourse.checks.compare import difference
 
 ALL: Mapping[str, Callable[[Tensor], Tensor]] = {
     "the sign is reversed": torch.neg,

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import exercise, generator, numbers, with_gradients
+from satcourse.checks.task import exercise, generator, numbers, with_gradients
 from satlib.data.text import END
 
 Speaker = Callable[[int | None, Tensor], tuple[Tensor, Tensor, Tensor]]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from satcourse.exercises.task import Answer, exercise, generator, numbers, without_graph
+from satcourse.checks.task import Answer, exercise, generator, numbers, without_graph
 from satlib.data.text import PAD
 from satlib.model.decoder import Decoder
 from satlib.model.objective import word_losses

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from satcourse.exercises import calls, compare, diagnosis
-from satcourse.exercises.task import Task
+from satcourse.checks import calls, compare, diagnosis
+from satcourse.checks.task import Task
 from satlib.errors import SatlibError
 
 CHAPTERS = range(11)  # the notebooks
@@ -41,7 +41,7 @@ def chapter(number: int) -> dict[str, Task]:
     """The tasks of a notebook by their ids, in order."""
     if number not in CHAPTERS:
         raise SatlibError(f"notebook {number} has no exercises; there are exercises {CHAPTERS[0]} to {CHAPTERS[-1]}")
-    module = importlib.import_module(f"satcourse.exercises.ex{number:02}")
+    module = importlib.import_module(f"satcourse.checks.ex{number:02}")
     return {task.id: task for task in vars(module).values() if isinstance(task, Task)}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from satcourse.exercises.calls import Failed
-from satcourse.exercises.task import Answer, distribution, exercise, generator, gradients, numbers, with_gradients
+from satcourse.checks.calls import Failed
+from satcourse.checks.task import Answer, distribution, exercise, generator, gradients, numbers, with_gradients
 from satlib.data.text import END
 from satlib.model import objective
 from satlib.model.attention import entropy

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satcourse.exercises import ex02
-from satcourse.exercises.task import Answer, distribution, exercise, numbers, with_gradients
+from satcourse.checks import ex02
+from satcourse.checks.task import Answer, distribution, exercise, numbers, with_gradients
 from satcourse.lessons.vectors import Vectors
 from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.images import SIZE
 from satlib.evaluation.plots import END_LABEL
-from satlib.model import shipped, transformer
+from satlib.model import installed, transformer
 from satlib.model.captioner import Captioner
 
 B, C, L, d, HEADS = 2, 3, 5, 8, 2
@@ -240,7 +240,7 @@ group_loss.mistakes = {
 @cache
 def _project() -> tuple[Captioner, list[scenes.Scene], Tensor]:
     """A trained model, scenes that no notebook has seen, and their annotation vectors (SCENES, L, D)."""
-    captioner, data = Captioner.load(shipped.model("scenes-soft")), scenes.load(0, 0, SCENES, SEED)
+    captioner, data = Captioner.load(installed.model("scenes-soft")), scenes.load(0, 0, SCENES, SEED)
     ids = [example.image_id for example in data.examples]
     return captioner, [scenes.scene(id, SEED) for id in ids], Vectors(captioner, Pixels(data), ids).a
 

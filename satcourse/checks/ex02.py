@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satcourse.exercises.task import exercise, numbers
+from satcourse.checks.task import exercise, numbers
 
 Place = tuple[int, int]
 D, H, W = 3, 2, 4

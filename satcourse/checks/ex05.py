@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from satcourse.exercises.task import Answer, distribution, exercise, numbers, with_gradients, without_graph
+from satcourse.checks.task import Answer, distribution, exercise, numbers, with_gradients, without_graph
 from satcourse.lessons import marginal as course
 from satlib.model import attention
 from satlib.model import objective as losses

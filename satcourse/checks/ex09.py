@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from satcourse.exercises.task import Answer, distribution, exercise, numbers
+from satcourse.checks.task import Answer, distribution, exercise, numbers
 from satcourse.widgets.steering import steered
 from satlib.model.decoder import Decoder
 from satlib.recipe import DecoderConfig

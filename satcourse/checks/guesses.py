@@ -10,8 +10,7 @@ from IPython import get_ipython
 from IPython.utils.capture import capture_output
 
 from satcourse.widgets import still
-from satlib.files.atomic import write_json
-from satlib.files.reading import read_json
+from satlib.files import read_json, write_json
 
 KEPT = Path("guesses.json")  # beside the notebook: what was asked, the ends of the first range, and the truth
 skip = "skip"

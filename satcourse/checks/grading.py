@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 
-from satcourse.exercises.engine import chapter, following
+from satcourse.checks.engine import chapter, following
 from satlib.errors import SatlibError
 
 CELL_SECONDS = 300  # the project's cell trains, which took more than 120 s on a busy machine
