@@ -54,11 +54,17 @@ class Baseline(nn.Module):
         self.embedding, self.gate = twin.embedding, twin.gate
         self.annotation, self.state, self.energy = twin.attention.energy.children()
         self.initial_h, self.initial_c = twin.initial_h, twin.initial_c
-        self.output_state, self.output_context, self.output = twin.output_state, twin.output_context, twin.output
+        self.output_state, self.output_context, self.output = (
+            twin.output_state,
+            twin.output_context,
+            twin.output,
+        )
         self.dropout = twin.dropout
         self.cell = nn.LSTMCell(m + D, n).to(twin.output.weight)
         with torch.no_grad():
-            self.cell.weight_ih.copy_(torch.cat([twin.gates_word.weight, twin.gates_context.weight], 1))
+            self.cell.weight_ih.copy_(
+                torch.cat([twin.gates_word.weight, twin.gates_context.weight], 1)
+            )
             self.cell.weight_hh.copy_(twin.gates_state.weight)
             self.cell.bias_ih.copy_(twin.gates_word.bias)
             self.cell.bias_hh.zero_()
@@ -81,7 +87,9 @@ class Baseline(nn.Module):
         for t in range(C):
             rows = int((lengths > t).sum())
             a_t, h, c, word = a[:rows], h[:rows], c[:rows], embedded[:rows, t]
-            energies = self.energy(torch.tanh(self.annotation(a_t) + self.state(h).unsqueeze(1))).squeeze(2)
+            energies = self.energy(
+                torch.tanh(self.annotation(a_t) + self.state(h).unsqueeze(1))
+            ).squeeze(2)
             alpha = torch.softmax(energies, dim=1)
             z = (a_t * alpha.unsqueeze(2)).sum(1)
             if self.gate is not None:
@@ -96,8 +104,12 @@ class Baseline(nn.Module):
         """-log p(y|a) of a word, and the doubly stochastic penalty of a caption, each a mean."""
         logits, alphas = self(a, captions, lengths)
         kept = lengths.cpu()
-        scores, targets = (pack_padded_sequence(each, kept, batch_first=True).data for each in (logits, captions))
-        return nn.functional.cross_entropy(scores, targets) + doubly_stochastic_penalty(alphas).mean()
+        scores, targets = (
+            pack_padded_sequence(each, kept, batch_first=True).data for each in (logits, captions)
+        )
+        return (
+            nn.functional.cross_entropy(scores, targets) + doubly_stochastic_penalty(alphas).mean()
+        )
 
 
 @dataclass(frozen=True)
@@ -120,11 +132,17 @@ class Contestant:
         config = DecoderConfig(embedding=sizes.n, hidden=sizes.n, attention_hidden=sizes.n)
         decoder = Decoder(config, sizes.D, sizes.K)
         self.name, self.sizes, self.device, self.bf16 = name, sizes, device, bf16
-        self.model: nn.Module = (Baseline(decoder) if name == "baseline" else decoder).to(device).train()
-        if name == "compiled":  # the step of a word has the same shapes whatever the caption's length
+        self.model: nn.Module = (
+            (Baseline(decoder) if name == "baseline" else decoder).to(device).train()
+        )
+        if (
+            name == "compiled"
+        ):  # the step of a word has the same shapes whatever the caption's length
             decoder.step = torch.compile(decoder.step)
         # The baseline has torch's default; satlib trains with the fused kernel.
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-4, fused=None if name == "baseline" else True)
+        self.optimiser = torch.optim.Adam(
+            self.model.parameters(), lr=1e-4, fused=None if name == "baseline" else True
+        )
 
     def lengths(self, shift: float, longest: bool = False) -> list[list[int]]:
         """The lengths of the captions in each batch of a turn; `shift`, 0 to 1, moves along Flickr8k's lengths.
@@ -134,7 +152,11 @@ class Contestant:
         count = self.sizes.B if self.name == "baseline" else 3
         chosen = [LENGTHS[int((i + shift) / count * len(LENGTHS))] for i in range(count)]
         chosen[-1] = LONGEST if longest else chosen[-1]
-        return [chosen[::-1]] if self.name == "baseline" else [[length] * self.sizes.B for length in chosen]
+        return (
+            [chosen[::-1]]
+            if self.name == "baseline"
+            else [[length] * self.sizes.B for length in chosen]
+        )
 
     def step(self, a: Tensor, captions: Tensor, lengths: Tensor) -> None:
         """Forward pass, backward pass, clipping and Adam, as in training."""
@@ -154,7 +176,9 @@ class Contestant:
         """Words per second of the batches of a turn, one after the other."""
         batches = []
         for row in self.lengths(shift, longest):
-            captions = torch.randint(0, self.sizes.K, (len(row), row[0]), generator=torch.Generator().manual_seed(1))
+            captions = torch.randint(
+                0, self.sizes.K, (len(row), row[0]), generator=torch.Generator().manual_seed(1)
+            )
             batches.append((captions.to(self.device), torch.tensor(row)))
         seconds = timed(lambda: [self.step(a, *batch) for batch in batches], self.device)
         return sum(int(lengths.sum()) for _, lengths in batches) / seconds
@@ -197,11 +221,23 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def step(
-    sizes: Sizes, contestants: Sequence[str], rounds: int, device: torch.device, precisions: Sequence[str]
+    sizes: Sizes,
+    contestants: Sequence[str],
+    rounds: int,
+    device: torch.device,
+    precisions: Sequence[str],
 ) -> Iterator[dict[str, Any]]:
     """Words per second of a training step, the ratio to the first contestant's, and the peak memory with the longest captions."""
-    a = torch.randn(sizes.B, sizes.L, sizes.D, generator=torch.Generator().manual_seed(2)).relu_().to(device)
-    field = [(Contestant(name, sizes, device, kind == "bf16"), kind) for kind in precisions for name in contestants]
+    a = (
+        torch.randn(sizes.B, sizes.L, sizes.D, generator=torch.Generator().manual_seed(2))
+        .relu_()
+        .to(device)
+    )
+    field = [
+        (Contestant(name, sizes, device, kind == "bf16"), kind)
+        for kind in precisions
+        for name in contestants
+    ]
     memory = [peak_memory(lambda one=one: one.turn(a, longest=True), device) for one, _ in field]
     shifts = [(number + 0.5) / rounds for number in range(rounds)]
     rates = list(zip(*([one.turn(a, shift) for one, _ in field] for shift in shifts), strict=True))
@@ -212,34 +248,53 @@ def step(
 
 
 @torch.inference_mode()
-def extraction(names: Sequence[str], rounds: int, device: torch.device, batch: int = 32) -> Iterator[dict[str, Any]]:
+def extraction(
+    names: Sequence[str], rounds: int, device: torch.device, batch: int = 32
+) -> Iterator[dict[str, Any]]:
     """Images per second of each encoder."""
     pixels = torch.randint(0, 256, (batch, 3, 224, 224), dtype=torch.uint8, device=device)
     for name in names:
         encoder = encoders.create(name).to(device).eval()
         times = [timed(lambda encoder=encoder: encoder(pixels), device) for _ in range(rounds + 1)]
-        yield {"name": name, "images per second": spread([batch / seconds for seconds in times[1:]])}
+        yield {
+            "name": name,
+            "images per second": spread([batch / seconds for seconds in times[1:]]),
+        }
 
 
 @torch.inference_mode()
 def beam(rounds: int, device: torch.device, batch: int = 32) -> Iterator[dict[str, Any]]:
     """Captions per second of the scenes model, from annotation vectors on, by the width of the beam."""
     captioner = Captioner.load(installed.model("scenes-soft"), device).eval()
-    pixels = torch.stack([to_tensor(scenes.scene(f"test-{i:06d}").photo()) for i in range(batch)]).to(device)
-    a, longest = captioner.annotations(captioner.encoder(pixels)), captioner.recipe.decoding.max_length
+    pixels = torch.stack(
+        [to_tensor(scenes.scene(f"test-{i:06d}").photo()) for i in range(batch)]
+    ).to(device)
+    a, longest = (
+        captioner.annotations(captioner.encoder(pixels)),
+        captioner.recipe.decoding.max_length,
+    )
     for width in (1, 3, 5):
         search = lambda width=width: beam_search(captioner.decoder, a, width, longest)  # noqa: E731
         times = [timed(search, device) for _ in range(rounds + 1)]
-        yield {"name": f"beam {width}", "captions per second": spread([batch / seconds for seconds in times[1:]])}
+        yield {
+            "name": f"beam {width}",
+            "captions per second": spread([batch / seconds for seconds in times[1:]]),
+        }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the parts; print each row, and write all of them to a file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="step, encoders, beam (default: all)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help="step, encoders, beam (default: all)"
+    )
     parser.add_argument("--dims", default="512,2048", metavar="D,...")
     parser.add_argument("--batches", default="64", metavar="B,...")
-    parser.add_argument("--contestants", default="baseline,satlib", metavar="NAME,...", help="also compiled")
+    parser.add_argument(
+        "--contestants", default="baseline,satlib", metavar="NAME,...", help="also compiled"
+    )
     parser.add_argument("--precisions", default="float32", metavar="NAME,...", help="float32, bf16")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="auto", help="cpu, cuda or mps")
@@ -249,7 +304,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     contestants, precisions = options.contestants.split(","), options.precisions.split(",")
     if not {*parts} <= {"step", "encoders", "beam"} or not {*contestants} <= {*CONTESTANTS}:
         parser.error(f"the parts: step, encoders, beam; the contestants: {', '.join(CONTESTANTS)}")
-    sizes = [Sizes(int(D), int(B)) for D in options.dims.split(",") for B in options.batches.split(",")]
+    sizes = [
+        Sizes(int(D), int(B)) for D in options.dims.split(",") for B in options.batches.split(",")
+    ]
     rows: list[dict[str, Any]] = []
     measured = {
         "step": itertools.chain.from_iterable(
@@ -259,7 +316,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "beam": beam(options.rounds, device),
     }
     for row in itertools.chain.from_iterable(measured[part] for part in parts):
-        figures = {name: f"{value['median']:,.2f}" if isinstance(value, dict) else value for name, value in row.items()}
+        figures = {
+            name: f"{value['median']:,.2f}" if isinstance(value, dict) else value
+            for name, value in row.items()
+        }
         print(figures, flush=True)
         rows.append(row)
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None

@@ -35,12 +35,26 @@ def main() -> None:
     vectors = extract(data, encoder, features.folder(work, data, encoder.name))
     for seed in range(3):
         for optimiser, rate in (("adam", 1e-2), ("muon", 8e-3)):
-            changes = [f"training.optimiser={optimiser}", f"training.learning_rate={rate}", f"training.seed={seed}"]
+            changes = [
+                f"training.optimiser={optimiser}",
+                f"training.learning_rate={rate}",
+                f"training.seed={seed}",
+            ]
             run, start = work / f"{optimiser}-{seed}", time.process_time()
             loop.train(recipe.load("scenes-soft", [*FROZEN, *changes]), data, vectors, run)
             seconds = round(time.process_time() - start)
-            losses = [json.loads(line)["dev_nll"] for line in (run / loop.LOG).read_text().splitlines()]
-            runs.append({"optimiser": optimiser, "rate": rate, "seed": seed, "dev_nll": losses, "seconds": seconds})
+            losses = [
+                json.loads(line)["dev_nll"] for line in (run / loop.LOG).read_text().splitlines()
+            ]
+            runs.append(
+                {
+                    "optimiser": optimiser,
+                    "rate": rate,
+                    "seed": seed,
+                    "dev_nll": losses,
+                    "seconds": seconds,
+                }
+            )
             print(runs[-1], flush=True)
     write_json(Path(satlib.__file__).parent / "results" / "optimisers.json", runs)
 

@@ -27,12 +27,19 @@ def main(model: str, *names: str) -> None:
     torch.set_num_threads(1)
     sets = old, own = [datasets.load(name).shortened(700) for name in names]
     both, work, rows = caption_set.joined(sets), Path(tempfile.mkdtemp()), []
-    encoder, chosen = encoders.create(f"model:{model}"), starting.fitted(recipe.load("own-folder-further"), Path(model))
+    encoder, chosen = (
+        encoders.create(f"model:{model}"),
+        starting.fitted(recipe.load("own-folder-further"), Path(model)),
+    )
     vectors = extract(both, encoder, features.folder(work, both, encoder.name))
     for size, kept in RUNS:
         data = replace(both, examples=old.split("train")[:kept] + own.shortened(size).examples)
         run, start = work / f"{size}-{kept}", time.process_time()
-        captioner = loop.train(chosen, data, vectors, run, start=Path(model)) if size else Captioner.load(model)
+        captioner = (
+            loop.train(chosen, data, vectors, run, start=Path(model))
+            if size
+            else Captioner.load(model)
+        )
         rows.append({"own": size, "old": kept, "seconds": round(time.process_time() - start)})
         for part, each in (("old", old), ("own", own)):
             result = evaluate.evaluate(captioner, each, vectors, "dev")

@@ -90,7 +90,9 @@ my_change_guess = ...  # (low, high), or skip
 # %%
 seal(my_change_guess)
 light = torch.zeros(9, len(a))  # a row for each of the first nine words; zeros leave the word alone
-light[8, caption.alphas[caption.words.index("triangle")].argmax()] = 1  # word 9 looks at the triangle alone
+light[8, caption.alphas[caption.words.index("triangle")].argmax()] = (
+    1  # word 9 looks at the triangle alone
+)
 forced = read(captioner, a, given=light)
 print("by itself:", *caption.words)
 print("forced:   ", *forced.words)
@@ -113,7 +115,13 @@ my_green_guess = ...  # (low, high), or skip
 
 # %%
 seal(my_green_guess)
-tints = {"green": "#5cc85c", "red": "#f07070", "purple": "#c39bd3", "yellow": "#f2c80f", "orange": "#ffa64d"}
+tints = {
+    "green": "#5cc85c",
+    "red": "#f07070",
+    "purple": "#c39bd3",
+    "yellow": "#f2c80f",
+    "orange": "#ffa64d",
+}
 colours = labels(captioner, everywhere(captioner, a, caption.words, 8))
 green = sum(word == "green" for row in colours for word, _ in row)
 reveal("places at which it says green", green)
@@ -129,7 +137,9 @@ drawings.answers_figure(scene.photo(), colours, "green", tints=tints)
 
 # %%
 with_nothing = torch.cat([a, torch.zeros(1, a.shape[1])])
-p_nothing = look_again(captioner, with_nothing[None], [caption.words], [8], torch.eye(len(a) + 1)[-1:])[0]
+p_nothing = look_again(
+    captioner, with_nothing[None], [caption.words], [8], torch.eye(len(a) + 1)[-1:]
+)[0]
 p_green = p_nothing[captioner.vocabulary.words.index("green")].item()
 for p, word in zip(*p_nothing.topk(3)):
     print(f"{captioner.vocabulary.words[word]:8} {p:.0%}")
@@ -180,13 +190,19 @@ my_truth_guess = ...  # (low, high), or skip
 
 # %%
 seal(my_truth_guess)
-described = dict(zip(photographs, photographer.caption(list(photographs.values()), beam=1), strict=True))
+described = dict(
+    zip(photographs, photographer.caption(list(photographs.values()), beam=1), strict=True)
+)
 sure = {name: each.confidence for name, each in described.items()}
 for name in sorted(sure, key=sure.get, reverse=True):
     print(f"{name:12} {sure[name]:4.0%}  {described[name].text}")
 reveal("true captions of the seven, as we judge", 2)
-shown = [(plots.scaled(photographs[name], 336), each.words, (), "") for name, each in described.items()]
-drawings.gallery_figure([each for each, name in zip(shown, described) if name != "elephants"], columns=4)
+shown = [
+    (plots.scaled(photographs[name], 336), each.words, (), "") for name, each in described.items()
+]
+drawings.gallery_figure(
+    [each for each, name in zip(shown, described) if name != "elephants"], columns=4
+)
 
 # %% [markdown] tags=["answer"]
 # Two, if a dark brown dog may be black: the dog and the train. The tennis player holds no ball, the cats and the cow
@@ -229,7 +245,9 @@ shown = [3, 4, 8, 12]
 even, own = torch.full((4, 14, 14), 1 / 196), caption.alphas[shown]
 lit = [*plots.lit(scene.photo(), even, 224), *plots.lit(scene.photo(), own, 224)]
 told = ["the mean of all places"] * 4 + ["a mean of its own"] * 4
-drawings.gallery_figure([(each, [caption.words[i]], (), text) for each, i, text in zip(lit, 2 * shown, told)])
+drawings.gallery_figure(
+    [(each, [caption.words[i]], (), text) for each, i, text in zip(lit, 2 * shown, told)]
+)
 
 # %% [markdown]
 # ### What one vector loses
@@ -254,7 +272,10 @@ my_mean_guess = ...  # (low, high), or skip
 
 # %% jupyter={"source_hidden": true}
 seal(my_mean_guess)
-evaluations = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in installed.evaluations()}
+evaluations = {
+    path.parent.name: json.loads(path.read_text(encoding="utf-8"))
+    for path in installed.evaluations()
+}
 metrics = {name: each["metrics"] for name, each in evaluations.items()}
 
 
@@ -265,9 +286,14 @@ def details(meaning):
 
 for name in ("scenes-soft", "scenes-none"):
     captions = evaluations[name]["captions"]
-    told = [(scenes.grammar.parse(text), scenes.scene(image_id).meaning) for image_id, text in captions.items()]
+    told = [
+        (scenes.grammar.parse(text), scenes.scene(image_id).meaning)
+        for image_id, text in captions.items()
+    ]
     all_details = [details(said) == details(true) for said, true in told if said]
-    both_objects = [{said.first, said.second} == {true.first, true.second} for said, true in told if said]
+    both_objects = [
+        {said.first, said.second} == {true.first, true.second} for said, true in told if said
+    ]
     metrics[name] |= {
         "all details": 100 * sum(all_details) / len(told),
         "both objects": 100 * sum(both_objects) / len(told),
@@ -326,10 +352,18 @@ spoken = {
 }
 for exhibit in ("cows", "cats", "dog"):
     here = spoken[exhibit]
-    lives = evidence(here, torch.cat([spoken[name] for name in spoken if name != exhibit]))  # elsewhere: (7 * 196, K)
+    lives = evidence(
+        here, torch.cat([spoken[name] for name in spoken if name != exhibit])
+    )  # elsewhere: (7 * 196, K)
     for verdict, which in (("labels", lives | True), ("evidence", lives)):
-        said = Counter(photographer.vocabulary.words[word] for word in here.argmax(1)[which].tolist())
-        print(f"{exhibit:5}{verdict:9}", *[f"{word} {count}" for word, count in said.most_common(4)], sep="  ")
+        said = Counter(
+            photographer.vocabulary.words[word] for word in here.argmax(1)[which].tolist()
+        )
+        print(
+            f"{exhibit:5}{verdict:9}",
+            *[f"{word} {count}" for word, count in said.most_common(4)],
+            sep="  ",
+        )
 drawings.answers_figure(photographs["dog"], labels(photographer, here * lives[:, None]), "dog")
 
 # %% [markdown]
@@ -372,16 +406,26 @@ drawings.answers_figure(photographs["dog"], labels(photographer, here * lives[:,
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 assert len(caption.words) == 13, "The sentence has 13 words"
-assert on_star[:13] == [False] * 6 + [True] * 4 + [False] * 3, "At word 7, the second big; its right to the background"
+assert on_star[:13] == [False] * 6 + [True] * 4 + [False] * 3, (
+    "At word 7, the second big; its right to the background"
+)
 things = torch.as_tensor(scene.masks).any(0).flatten()
-assert not any(things[it.argmax()] for it in plots.upsample(caption.alphas[10:13])), "for the bare background"
+assert not any(things[it.argmax()] for it in plots.upsample(caption.alphas[10:13])), (
+    "for the bare background"
+)
 assert (changed, forced.words[8]) == (1, "purple"), "Green became purple"
 assert caption.words[8] == "green", "each of them at word 9"
 assert green == 65
 assert len(captioner.vocabulary) - 2 == 62, "the likeliest of its 62 words"
-assert (captioner.vocabulary.words[p_nothing.argmax()], round(p_green, 2), surer) == ("green", 0.38, 26)
+assert (captioner.vocabulary.words[p_nothing.argmax()], round(p_green, 2), surer) == (
+    "green",
+    0.38,
+    26,
+)
 another = torch.cat([annotate(captioner, scenes.scene("test-000001").photo()), with_nothing[-1:]])
-p_another = look_again(captioner, another[None], [caption.words], [8], torch.eye(len(a) + 1)[-1:])[0]
+p_another = look_again(captioner, another[None], [caption.words], [8], torch.eye(len(a) + 1)[-1:])[
+    0
+]
 assert p_another[captioner.vocabulary.words.index("green")] < 0.025, "on another picture it is 2 %"
 nothing = torch.zeros(1, 9, len(a) + 1)
 nothing[0, 6:, -1] = 1  # at words 7, 8 and 9
@@ -394,7 +438,9 @@ with torch.no_grad():
 assert round(logits[0].softmax(0)[captioner.vocabulary.words.index("green")].item(), 2) == 0.05, (
     "with nothing there: 5 %"
 )
-patches = torch.as_tensor(scene.masks[1]).reshape(14, 16, 14, 16).any(3).any(1).tolist()  # places that the star touches
+patches = (
+    torch.as_tensor(scene.masks[1]).reshape(14, 16, 14, 16).any(3).any(1).tolist()
+)  # places that the star touches
 on_the_star = [
     where
     for row, line in zip(colours, patches)
@@ -454,10 +500,16 @@ of_dog = [photographer.vocabulary.words[word] for word in here.argmax(1).tolist(
 assert (of_dog.count("and"), of_dog.count("dog")) == (134, 47), "134; 47"
 alive = [word for word, lives_on in zip(of_dog, lives.tolist()) if lives_on]
 assert (alive.count("and"), alive.count("dog")) == (0, 47), "gone; all stay"
-elsewhere = {name: torch.cat([spoken[other] for other in spoken if other != name]) for name in spoken}
-assert {photographer.vocabulary.words[word] for word in spoken["cows"].argmax(1).tolist()} == {"and"}, "all of them"
+elsewhere = {
+    name: torch.cat([spoken[other] for other in spoken if other != name]) for name in spoken
+}
+assert {photographer.vocabulary.words[word] for word in spoken["cows"].argmax(1).tolist()} == {
+    "and"
+}, "all of them"
 assert evidence(spoken["cows"], elsewhere["cows"]).sum() == 23
-assert min(int(evidence(spoken[name], elsewhere[name]).sum()) for name in spoken) == 23, "no photograph has fewer"
+assert min(int(evidence(spoken[name], elsewhere[name]).sum()) for name in spoken) == 23, (
+    "no photograph has fewer"
+)
 
 
 def passing(name, among, share):
@@ -467,15 +519,29 @@ def passing(name, among, share):
     return Counter(photographer.vocabulary.words[each] for each in kept.tolist())
 
 
-assert [passing(name, elsewhere[name], 0.95)["dog"] for name in ("dog", "cats")] == [47, 13], "all 13"
-assert [passing(name, elsewhere[name], 0.99)["dog"] for name in ("dog", "cats")] == [37, 0], "at 99 %"
-mirrored = everywhere(photographer, annotate(photographer, photographs["dog"].transpose(0)), words, words.index("dog"))
+assert [passing(name, elsewhere[name], 0.95)["dog"] for name in ("dog", "cats")] == [47, 13], (
+    "all 13"
+)
+assert [passing(name, elsewhere[name], 0.99)["dog"] for name in ("dog", "cats")] == [37, 0], (
+    "at 99 %"
+)
+mirrored = everywhere(
+    photographer, annotate(photographer, photographs["dog"].transpose(0)), words, words.index("dog")
+)
 assert passing("dog", torch.cat([elsewhere["dog"], mirrored]), 0.95)["dog"] == 46, "46 of the 47"
 of_elephants = [passing("elephants", elsewhere["elephants"], share) for share in (0.95, 0.99)]
 assert of_elephants[0] == of_elephants[1], "as at 95 %"
 assert of_elephants[1].total() == 40, "40 live"
-assert [of_elephants[1][word] for word in ("beach", "field", "walks", "elephant")] == [15, 11, 10, 0]
-assert [alive.count(word) == of_dog.count(word) > 0 for word in ("tree", "grass")] == [True, True], "and so do"
+assert [of_elephants[1][word] for word in ("beach", "field", "walks", "elephant")] == [
+    15,
+    11,
+    10,
+    0,
+]
+assert [alive.count(word) == of_dog.count(word) > 0 for word in ("tree", "grass")] == [
+    True,
+    True,
+], "and so do"
 with_zeros = torch.cat([a_dog, torch.zeros(1, a_dog.shape[1])])
 p_zeros = look_again(photographer, with_zeros[None], [words], [2], torch.eye(197)[-1:])[0]
 assert words[:3] == ["a", "black", "dog"]
@@ -486,16 +552,26 @@ assert [name for name in described if "dog" in described[name].words] == ["dog",
 assert described["tennis"].text == "a man is holding a tennis ball on a court"
 assert described["train"].text == "a blue and white train is traveling down a track"
 assert "chair" in described["telephone"].words
-assert sorted(sure, key=sure.get)[:2] == ["cats", "telephone"] or sorted(sure, key=sure.get)[:2] == [
+assert sorted(sure, key=sure.get)[:2] == ["cats", "telephone"] or sorted(sure, key=sure.get)[
+    :2
+] == [
     "telephone",
     "cats",
 ]
 assert {*sorted(sure, key=sure.get)[-3:]} == {"dog", "tennis", "elephants"}
-assert round(metrics["scenes-soft"]["exact match"]) == 98, "98 % of the captions of scenes are right in every word"
-assert round(metrics["scenes-none"]["exact match"]) == 41, "41 %"
-assert [round(metrics["scenes-none"][what]) for what in ("all details", "both objects")] == [76, 47], "76 %; 47 %"
-assert round(metrics["scenes-soft"]["both objects"]) == 98, "with attention, 98 % do"
-assert abs(metrics["flickr8k-soft"]["BLEU-4"] - metrics["flickr8k-none"]["BLEU-4"] - 1.2) < 0.05, "1.2 points of BLEU-4"
-assert abs(metrics["flickr8k-lite0-soft"]["BLEU-4"] - metrics["flickr8k-lite0-none"]["BLEU-4"] - 0.1) < 0.06, (
-    "0.1 with EfficientNet-Lite0"
+assert round(metrics["scenes-soft"]["exact match"]) == 98, (
+    "98 % of the captions of scenes are right in every word"
 )
+assert round(metrics["scenes-none"]["exact match"]) == 41, "41 %"
+assert [round(metrics["scenes-none"][what]) for what in ("all details", "both objects")] == [
+    76,
+    47,
+], "76 %; 47 %"
+assert round(metrics["scenes-soft"]["both objects"]) == 98, "with attention, 98 % do"
+assert abs(metrics["flickr8k-soft"]["BLEU-4"] - metrics["flickr8k-none"]["BLEU-4"] - 1.2) < 0.05, (
+    "1.2 points of BLEU-4"
+)
+assert (
+    abs(metrics["flickr8k-lite0-soft"]["BLEU-4"] - metrics["flickr8k-lite0-none"]["BLEU-4"] - 0.1)
+    < 0.06
+), "0.1 with EfficientNet-Lite0"

@@ -65,13 +65,21 @@ from satlib.data.text import END, Vocabulary
 def draw_lines(axis: plt.Axes, source: str) -> None:
     """Two rows of words, and a line between those that translate each other."""
     words, said = source.split(), world.translate(source)
-    for row, language, texts in ((1, "English", words), (0, "Orrish", [word.text for word in said])):
+    for row, language, texts in (
+        (1, "English", words),
+        (0, "Orrish", [word.text for word in said]),
+    ):
         style = {"va": "bottom" if row else "top", "fontsize": 11}
         axis.text(-0.01, row, language, ha="right", style="italic", **style)
         for i, text in enumerate(texts):
             axis.text((i + 0.5) / len(texts), row, text, ha="center", **style)
     for i, word in enumerate(said):
-        axis.plot([(word.source + 0.5) / len(words), (i + 0.5) / len(said)], [0.97, 0.03], color="C0", linewidth=1.6)
+        axis.plot(
+            [(word.source + 0.5) / len(words), (i + 0.5) / len(said)],
+            [0.97, 0.03],
+            color="C0",
+            linewidth=1.6,
+        )
     axis.set(xlim=(0, 1), ylim=(-0.3, 1.3))
     axis.axis("off")
 
@@ -95,8 +103,20 @@ RULES = {
     "VERB1": ("TRANSITIVE1", "TRANSITIVE1", "does not TRANSITIVEn"),
     "VERBn": ("TRANSITIVEn", "TRANSITIVEn", "do not TRANSITIVEn"),
     "THING": ("THING1", "THINGn"),
-    "THING1": ("NAMED1", "NAMED1", "NAMED1 PREPOSITION NAMED", "NAMED1 that VERB1 NAMED", "NAMED1 that INTRANSITIVE1"),
-    "THINGn": ("NAMEDn", "NAMEDn", "NAMEDn PREPOSITION NAMED", "NAMEDn that VERBn NAMED", "NAMEDn that INTRANSITIVEn"),
+    "THING1": (
+        "NAMED1",
+        "NAMED1",
+        "NAMED1 PREPOSITION NAMED",
+        "NAMED1 that VERB1 NAMED",
+        "NAMED1 that INTRANSITIVE1",
+    ),
+    "THINGn": (
+        "NAMEDn",
+        "NAMEDn",
+        "NAMEDn PREPOSITION NAMED",
+        "NAMEDn that VERBn NAMED",
+        "NAMEDn that INTRANSITIVEn",
+    ),
     "NAMED": ("NAMED1", "NAMEDn"),
     "NAMED1": ("DETERMINER1 OF_KIND NOUN1",),
     "NAMEDn": ("DETERMINERn OF_KIND NOUNn",),
@@ -142,7 +162,10 @@ class SentencePair(NamedTuple):
 def pairs(count: int, seed: int, shortest: int = 3, longest: int = 25) -> list[SentencePair]:
     """Distinct sentences of `shortest` (at least 3) to `longest` words, every length equally frequent, in random order."""
     rng, lengths = random.Random(seed), range(shortest, longest + 1)
-    missing = {length: count // len(lengths) + (i < count % len(lengths)) for i, length in enumerate(lengths)}
+    missing = {
+        length: count // len(lengths) + (i < count % len(lengths))
+        for i, length in enumerate(lengths)
+    }
     sentences: dict[str, None] = {}
     while len(sentences) < count:
         words = draw_sentence(rng, longest)
@@ -152,7 +175,10 @@ def pairs(count: int, seed: int, shortest: int = 3, longest: int = 25) -> list[S
             sentences[sentence] = None
     order = list(sentences)
     rng.shuffle(order)
-    return [SentencePair(sentence, " ".join(word.text for word in world.translate(sentence))) for sentence in order]
+    return [
+        SentencePair(sentence, " ".join(word.text for word in world.translate(sentence)))
+        for sentence in order
+    ]
 
 
 # %% jupyter={"source_hidden": true}
@@ -198,7 +224,9 @@ class Encoder(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Ids x (B, L), lengths (B,) -> states a (B, L, D), mask (B, L), last states (B, D)."""
         # Packing makes the backward direction start at each sentence's last word, not at the padding.
-        packed = pack_padded_sequence(self.embedding(x), lengths, batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(
+            self.embedding(x), lengths, batch_first=True, enforce_sorted=False
+        )
         packed, last = self.gru(packed)
         a, _ = pad_packed_sequence(packed, batch_first=True)
         mask = torch.arange(a.shape[1]) < lengths.unsqueeze(1)
@@ -269,13 +297,17 @@ class Decoder(nn.Module):
         s = self.cell(torch.cat([Ey, z], dim=1), s)
         return self.output(torch.cat([Ey, s, z], dim=1)), s
 
-    def step(self, memory: tuple[Tensor, ...], y: Tensor | None, s: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def step(
+        self, memory: tuple[Tensor, ...], y: Tensor | None, s: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         z, alpha = self.look(*memory, s)
         return *self.write(z, y, s), alpha
 
     def forward(self, memory: tuple[Tensor, ...], y: Tensor) -> Tensor:
         """Logits (B, C, K) of the words y (B, C)."""
-        return torch.stack(taught(partial(self.step, memory), self.start(memory), y.unbind(1)), dim=1)
+        return torch.stack(
+            taught(partial(self.step, memory), self.start(memory), y.unbind(1)), dim=1
+        )
 
 
 # %% [markdown]
@@ -283,7 +315,9 @@ class Decoder(nn.Module):
 
 
 # %% jupyter={"source_hidden": true}
-def fit(look: type[nn.Module], data=data, steps: int = 1000, size: int = 32) -> tuple[Encoder, Decoder]:
+def fit(
+    look: type[nn.Module], data=data, steps: int = 1000, size: int = 32
+) -> tuple[Encoder, Decoder]:
     """Train an encoder and a decoder on batches of a size; print the loss twice on the way."""
     torch.manual_seed(0)
     encoder, decoder = Encoder(len(english)), Decoder(len(orrish), look())
@@ -295,7 +329,9 @@ def fit(look: type[nn.Module], data=data, steps: int = 1000, size: int = 32) -> 
         elif weight.dim() == 2 and "embedding" not in name:
             nn.init.xavier_uniform_(weight)
     optimiser = torch.optim.Adam(model.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.01, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, 0.01, total_steps=steps, pct_start=0.1
+    )
     ordered = sorted(data, key=lambda pair: len(pair[0]))
     batches = [ordered[start : start + size] for start in range(0, len(ordered), size)]
     shuffle, losses = random.Random(0), []
@@ -303,7 +339,10 @@ def fit(look: type[nn.Module], data=data, steps: int = 1000, size: int = 32) -> 
         if step and step % len(batches) == 0:
             shuffle.shuffle(batches)
         x, y = zip(*batches[step % len(batches)], strict=True)
-        lengths, y = torch.tensor([len(each) for each in x]), pad_sequence(y, batch_first=True, padding_value=-1)
+        lengths, y = (
+            torch.tensor([len(each) for each in x]),
+            pad_sequence(y, batch_first=True, padding_value=-1),
+        )
         logits = decoder(encoder(pad_sequence(x, batch_first=True), lengths), y.clamp(min=0))
         loss = cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=-1)
         optimiser.zero_grad()
@@ -400,9 +439,15 @@ def bleu_by_length(said: list[list[str]]) -> list[float]:
     """BLEU-4 in percent of the translations of the test sentences, for each group of source lengths."""
     found = []
     for shortest, longest in GROUPS:
-        group = [i for i, pair in enumerate(test_pairs) if shortest <= len(pair.source.split()) <= longest]
+        group = [
+            i
+            for i, pair in enumerate(test_pairs)
+            if shortest <= len(pair.source.split()) <= longest
+        ]
         hypotheses = {str(i): " ".join(said[i]) for i in group}
-        found.append(metrics.bleu(hypotheses, {str(i): [test_pairs[i].target] for i in group})["BLEU-4"])
+        found.append(
+            metrics.bleu(hypotheses, {str(i): [test_pairs[i].target] for i in group})["BLEU-4"]
+        )
     return found
 
 
@@ -465,10 +510,21 @@ for axis, factor in zip(axes, (0, 1, 3, 30), strict=True):
     largest[factor] = float(alpha.max())
     axis.scatter(*inputs.T, s=30 + 500 * alpha, color="C0", alpha=0.8)
     for a_i, weight in zip(inputs.tolist(), alpha, strict=True):
-        axis.annotate(f"{weight:.2f}", a_i, xytext=(0, -22), textcoords="offset points", ha="center")
-    axis.annotate("", (0.6 * query).tolist(), (0, 0), arrowprops={"arrowstyle": "->", "linewidth": 1.8})
+        axis.annotate(
+            f"{weight:.2f}", a_i, xytext=(0, -22), textcoords="offset points", ha="center"
+        )
+    axis.annotate(
+        "", (0.6 * query).tolist(), (0, 0), arrowprops={"arrowstyle": "->", "linewidth": 1.8}
+    )
     axis.scatter(*z, marker="*", s=170, color="C5", edgecolor="black", linewidth=0.6, zorder=3)
-    axis.set(title=f"query times {factor}", xlim=(-1.4, 1.5), ylim=(-1.4, 1.4), aspect="equal", xticks=[], yticks=[])
+    axis.set(
+        title=f"query times {factor}",
+        xlim=(-1.4, 1.5),
+        ylim=(-1.4, 1.4),
+        aspect="equal",
+        xticks=[],
+        yticks=[],
+    )
     axis.spines[:].set_visible(False)
 axes[0].annotate("$q$", (0.6 * query).tolist(), xytext=(3, 3), textcoords="offset points")
 axes[0].annotate("$z$", inputs.mean(0).tolist(), xytext=(-6, 11), textcoords="offset points")
@@ -559,7 +615,9 @@ attentive = fit(AdditiveAttention)
 test_said = [translate(attentive, pair.source) for pair in test_pairs]
 bleu_attention = bleu_by_length([said for said, _ in test_said])
 reveal("BLEU-4 of 17 to 20 words, with attention", bleu_attention[-1])
-faultless = sum(" ".join(said) == pair.target for (said, _), pair in zip(test_said, test_pairs, strict=True))
+faultless = sum(
+    " ".join(said) == pair.target for (said, _), pair in zip(test_said, test_pairs, strict=True)
+)
 print(f"without a single error: {faultless} of {len(test_pairs)} sentences")
 
 # %% [markdown] tags=["answer"]
@@ -589,7 +647,9 @@ def draw_bleu() -> None:
 
 # %% tags=["docs:length"]
 kept = {pair.source for pair in test_pairs}
-many = train_pairs + [pair for pair in pairs(40_000, seed=1, shortest=5, longest=20) if pair.source not in kept]
+many = train_pairs + [
+    pair for pair in pairs(40_000, seed=1, shortest=5, longest=20) if pair.source not in kept
+]
 informed = fit(OneVector, numbered(many), steps=540, size=128)
 bleu_many = bleu_by_length([translate(informed, pair.source)[0] for pair in test_pairs])
 draw_bleu()
@@ -615,7 +675,9 @@ def draw_alignment(axis: plt.Axes, source: str, said: list[str], weights: list[T
         if word == true.text:
             frame = {"fill": False, "edgecolor": "C5", "linewidth": 1.8, "clip_on": False}
             axis.add_patch(Rectangle((true.source - 0.5, row - 0.5), 1, 1, **frame))
-    axis.set_xticks(range(len(words) + 1), [*words, "(end)"], rotation=60, ha="right", rotation_mode="anchor")
+    axis.set_xticks(
+        range(len(words) + 1), [*words, "(end)"], rotation=60, ha="right", rotation_mode="anchor"
+    )
     axis.set_yticks(range(len(weights)), [*said, "(end)"][: len(weights)])
     axis.set(
         xlabel="where it looks (English)",
@@ -625,12 +687,20 @@ def draw_alignment(axis: plt.Axes, source: str, said: list[str], weights: list[T
     axis.spines[:].set_visible(False)
 
 
-LEXICA = {"determiner": world.DETERMINERS, "adjective": world.ADJECTIVES, "noun": world.NOUNS, "verb": world.VERBS}
+LEXICA = {
+    "determiner": world.DETERMINERS,
+    "adjective": world.ADJECTIVES,
+    "noun": world.NOUNS,
+    "verb": world.VERBS,
+}
 
 
 def kind(word: str) -> str:
     """The kind of an English word, "sees" and "cats" included."""
-    return next((name for name, words in LEXICA.items() if {word, word.removesuffix("s")} & words.keys()), "other")
+    return next(
+        (name for name, words in LEXICA.items() if {word, word.removesuffix("s")} & words.keys()),
+        "other",
+    )
 
 
 def first_noun(words: list[str], start: int = 0) -> int | None:
@@ -639,16 +709,25 @@ def first_noun(words: list[str], start: int = 0) -> int | None:
 
 
 beginning = [i for i, pair in enumerate(test_pairs) if kind(pair.source.split()[0]) == "determiner"]
-beginning = [i for i in beginning if test_pairs[i].source.split()[0] not in ("a", "some")]  # which Orrish leaves out
+beginning = [
+    i for i in beginning if test_pairs[i].source.split()[0] not in ("a", "some")
+]  # which Orrish leaves out
 for number in beginning:
     words, (said, weights) = test_pairs[number].source.split(), test_said[number]
     noun = first_noun(words)
-    if " ".join(said) == test_pairs[number].target and len(words) > 9 and noun > 1 and weights[0][noun] > 0.4:
+    if (
+        " ".join(said) == test_pairs[number].target
+        and len(words) > 9
+        and noun > 1
+        and weights[0][noun] > 0.4
+    ):
         break
 figure, axis = plt.subplots(figsize=(6.2, 4.8), layout="constrained")
 draw_alignment(axis, test_pairs[number].source, said, weights)
 plt.show()
-print(f"before {said[0]!r} the largest weight is on {words[int(weights[0].argmax())]!r}; it translates {words[0]!r}")
+print(
+    f"before {said[0]!r} the largest weight is on {words[int(weights[0].argmax())]!r}; it translates {words[0]!r}"
+)
 
 # %% [markdown]
 # Every word of this translation is right. Yet before the first one the model looked at the noun more than at the determiner
@@ -713,9 +792,14 @@ peaks = []  # (the place with the largest weight, the word's own place, the plac
 found = {name: [] for name in (*LEXICA, "other")}
 count_looks()
 found["all words"] = [hits for rows in found.values() for hits in rows]
-shares = {name: [100 * float(share) for share in torch.tensor(rows).float().mean(0)] for name, rows in found.items()}
+shares = {
+    name: [100 * float(share) for share in torch.tensor(rows).float().mean(0)]
+    for name, rows in found.items()
+}
 reveal("determiners: largest weight on itself, percent", shares["determiner"][0])
-print("\nlargest weight   on its own word   on its noun, or the next   (the diagonal on its own word)")
+print(
+    "\nlargest weight   on its own word   on its noun, or the next   (the diagonal on its own word)"
+)
 for name, (own, noun, diagonal) in shares.items():
     print(f"{name:14} {own:15.0f} % {noun:24.0f} % {diagonal:28.0f} %")
 
@@ -729,7 +813,10 @@ for name, words, step in (
     beside[name] = 100 * sum(there) / len(there)
     print(f"{name} {beside[name]:.0f} %")
 ahead = {name: 100 * sum(rows) / len(rows) for name, rows in looks_ahead.items()}
-print("on what the next Orrish word translates:", *(f"{name} {share:.0f} %," for name, share in ahead.items()))
+print(
+    "on what the next Orrish word translates:",
+    *(f"{name} {share:.0f} %," for name, share in ahead.items()),
+)
 
 # %% [markdown]
 # For 43 percent it is on the determiner, for 54 on its noun (eight other seeds: 18 to 82).
@@ -791,7 +878,9 @@ def noun_or_next(peak: Tensor, own: Tensor, noun: Tensor) -> tuple[Tensor, Tenso
 # ```
 
 # %%
-of_determiners = torch.tensor([places for *places, word in peaks if kind(word) == "determiner"]).T  # (3, N)
+of_determiners = torch.tensor(
+    [places for *places, word in peaks if kind(word) == "determiner"]
+).T  # (3, N)
 on_noun, on_next = noun_or_next(*of_determiners)
 print(f"something between them: {on_noun:.0f} % on the noun, {on_next:.0f} % on the next word")
 
@@ -848,7 +937,10 @@ def first_words(text: str) -> tuple[list[str], list[str]]:
     x = ids(english, text)[:-1]
     s = decoder.start(memory(x))
     inside, alone = lit(
-        lambda x: memory(x)[0][0, :-1], lambda z, s: decoder.write(z[None], None, s[None])[0][0], x, s[0]
+        lambda x: memory(x)[0][0, :-1],
+        lambda z, s: decoder.write(z[None], None, s[None])[0][0],
+        x,
+        s[0],
     )
     return [orrish.words[word] for word in inside], [orrish.words[word] for word in alone]
 
@@ -857,7 +949,9 @@ def first_words(text: str) -> tuple[list[str], list[str]]:
 def exchanged(text: str, other: str) -> str:
     """The first word of a translation with the light on the first word of another sentence."""
     encoder, decoder = attentive
-    own, foreign = (encoder(x[None], torch.tensor([len(x)])) for x in (ids(english, text), ids(english, other)))
+    own, foreign = (
+        encoder(x[None], torch.tensor([len(x)])) for x in (ids(english, text), ids(english, other))
+    )
     return orrish.words[int(decoder.write(foreign[0][:, 0], None, decoder.start(own))[0].argmax())]
 
 
@@ -959,11 +1053,17 @@ for name, rows in forced.items():
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
-for pair in everything:  # each word is translated once, but for those that Orrish does not say, or says with the verb
+for pair in (
+    everything
+):  # each word is translated once, but for those that Orrish does not say, or says with the verb
     words = pair.source.split()
     silent = [i for i, word in enumerate(words) if word in ("a", "some", "does", "do")]
-    assert sorted([word.source for word in world.translate(pair.source)] + silent) == list(range(len(words)))
-assert {*Counter(len(pair.source.split()) for pair in everything).values()} <= {303, 304}, "every length as often"
+    assert sorted([word.source for word in world.translate(pair.source)] + silent) == list(
+        range(len(words))
+    )
+assert {*Counter(len(pair.source.split()) for pair in everything).values()} <= {303, 304}, (
+    "every length as often"
+)
 clauses = {
     group: [
         1 + sum(word in world.CONJUNCTIONS for word in pair.source.split())
@@ -972,18 +1072,27 @@ clauses = {
     ]
     for group in GROUPS
 }
-assert [round(sum(clauses[at]) / len(clauses[at]), 1) for at in (GROUPS[0], GROUPS[-1])] == [1.0, 1.8], "1.8 clauses"
+assert [round(sum(clauses[at]) / len(clauses[at]), 1) for at in (GROUPS[0], GROUPS[-1])] == [
+    1.0,
+    1.8,
+], "1.8 clauses"
 assert abs(bleu_fixed[0] - 78) < 5
 assert abs(bleu_fixed[-1] - 24) < 4
 assert abs(bleu_attention[-1] - 94) < 4
 assert abs(bleu_many[-1] - 38) < 8
 assert faultless > 380, "400"
-assert shares["determiner"][1] > 2 * shares["adjective"][1], "determiners look at their noun, adjectives hardly"
+assert shares["determiner"][1] > 2 * shares["adjective"][1], (
+    "determiners look at their noun, adjectives hardly"
+)
 assert shares["all words"][0] > shares["all words"][2] + 15, "against the diagonal"
-assert shares["determiner"][2] > shares["determiner"][0] + 5, "the diagonal is right more often than the model"
+assert shares["determiner"][2] > shares["determiner"][0] + 5, (
+    "the diagonal is right more often than the model"
+)
 assert on_noun > 20 > 5 > on_next, "the noun, and not the next word"
 assert min(beside.values()) > 40, "at its verb"
-assert max(ahead[name] for name in ("adjective", "noun", "verb")) < 10 < 20 < ahead["other"], "hardly ever"
+assert max(ahead[name] for name in ("adjective", "noun", "verb")) < 10 < 20 < ahead["other"], (
+    "hardly ever"
+)
 assert right["the determiner"] > 95, "right every time"
 same_ending = [same for _, same in forced["a noun of the other class"]]
 assert sum(same_ending) < 0.03 * len(same_ending), "practically every sentence"

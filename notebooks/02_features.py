@@ -74,7 +74,9 @@ from satlib.model import encoders
 names = ["dog", "cats", "cows", "elephants", "lifeboat"]
 paths = {path.stem: path for path in demo.photographs() if path.stem in names}
 photos = [open_photo(path) for path in paths.values()]
-squares = [square(photo, "crop") for photo in photos]  # the paper's view: shortest side to 256, the middle 224 x 224
+squares = [
+    square(photo, "crop") for photo in photos
+]  # the paper's view: shortest side to 256, the middle 224 x 224
 pixels = torch.stack([to_tensor(each) for each in squares]).float()
 
 
@@ -86,7 +88,13 @@ def lowered(photo, by):
 
 # %%
 encoder = encoders.create("vgg19").requires_grad_(False)
-LAYERS = {"conv1_2": 3, "conv2_2": 8, "conv3_4": 17, "conv4_4": 26, "conv5_4": 35}  # the number of each one's ReLU
+LAYERS = {
+    "conv1_2": 3,
+    "conv2_2": 8,
+    "conv3_4": 17,
+    "conv4_4": 26,
+    "conv5_4": 35,
+}  # the number of each one's ReLU
 maps, x = {}, encoder.normalised(pixels)
 for number, module in enumerate(encoder.body):
     x = module(x)
@@ -143,13 +151,27 @@ DARK_EDGE = [withStroke(linewidth=2.6, foreground="black")]
 
 def outline(axis, middle, side, colour="white", **style):
     """A square about (y, x), seen on bright and on dark."""
-    corner = middle[1] - side / 2 - 0.5, middle[0] - side / 2 - 0.5  # imshow has the first pixel's middle at 0
+    corner = (
+        middle[1] - side / 2 - 0.5,
+        middle[0] - side / 2 - 0.5,
+    )  # imshow has the first pixel's middle at 0
     axis.add_patch(
-        Rectangle(corner, side, side, fill=False, edgecolor=colour, linewidth=1.4, path_effects=DARK_EDGE, **style)
+        Rectangle(
+            corner,
+            side,
+            side,
+            fill=False,
+            edgecolor=colour,
+            linewidth=1.4,
+            path_effects=DARK_EDGE,
+            **style,
+        )
     )
 
 
-figure, axes = plt.subplots(1, 5, figsize=(9.6, 2.0), width_ratios=(1, 1.6, 1, 1, 1), layout="constrained")
+figure, axes = plt.subplots(
+    1, 5, figsize=(9.6, 2.0), width_ratios=(1, 1.6, 1, 1, 1), layout="constrained"
+)
 bare(axes[0], squares[names.index("cats")], "place 73")
 outline(axes[0], centre(eye, (14, 14), 224), 16)
 axes[1].vlines(range(512), 0, eye_vector, linewidth=1)
@@ -203,7 +225,9 @@ def receptive_field(layers: list[tuple[int, int]]) -> int:
 sides = {}
 for layer, number in LAYERS.items():
     below = [module for module in encoder.body[:number] if not isinstance(module, nn.ReLU)]
-    sides[layer] = receptive_field([(3, 1) if isinstance(module, nn.Conv2d) else (2, 2) for module in below])
+    sides[layer] = receptive_field(
+        [(3, 1) if isinstance(module, nn.Conv2d) else (2, 2) for module in below]
+    )
 print(sides)
 
 # %% [markdown]
@@ -220,7 +244,9 @@ def side_holding(weights, share):
     weights = weights.double() / weights.double().sum()
     rows, columns = (torch.arange(size, dtype=weights.dtype) for size in weights.shape)
     y, x = weights.sum(1) @ rows, weights.sum(0) @ columns
-    distances, order = torch.maximum((rows - y).abs().unsqueeze(1), (columns - x).abs()).flatten().sort()
+    distances, order = (
+        torch.maximum((rows - y).abs().unsqueeze(1), (columns - x).abs()).flatten().sort()
+    )
     held = weights.flatten()[order].cumsum(0)
     return int(2 * distances[(held >= share - 1e-9).int().argmax()]) + 1
 
@@ -241,9 +267,16 @@ def draw_seen():
             axes[0].text(120, 125 + sides[layer] / 2, layer, **style)
     for axis, name in zip(axes[1:], ("lifeboat", "cats", "cows"), strict=True):
         each = weight[names.index(name)]
-        bare(axis, (each / each.quantile(0.998)).clamp(max=1).sqrt(), f"what counts: {name}", cmap="cividis")
+        bare(
+            axis,
+            (each / each.quantile(0.998)).clamp(max=1).sqrt(),
+            f"what counts: {name}",
+            cmap="cividis",
+        )
         outline(axis, (120, 120), 16, "C1")
-        rows, columns = (each.sum(1 - axis_) @ (torch.arange(224.0) + 0.5) / each.sum() for axis_ in (0, 1))
+        rows, columns = (
+            each.sum(1 - axis_) @ (torch.arange(224.0) + 0.5) / each.sum() for axis_ in (0, 1)
+        )
         outline(axis, (float(rows), float(columns)), half[names.index(name)])
     show_photographs(figure)
 
@@ -251,7 +284,9 @@ def draw_seen():
 # %%
 seal(my_half_guess)
 seen = pixels.clone().requires_grad_(True)
-(gradient,) = torch.autograd.grad(encoder.maps(seen)[:, :, 7, 7].sum(), seen)  # of the vectors in row 7, column 7
+(gradient,) = torch.autograd.grad(
+    encoder.maps(seen)[:, :, 7, 7].sum(), seen
+)  # of the vectors in row 7, column 7
 weight = gradient.abs().sum(1)  # (5, 224, 224)
 half = [side_holding(each, 0.5) for each in weight]
 draw_seen()
@@ -345,17 +380,25 @@ def to_pixels(layer: str, image: int, channel: int, place: tuple[int, int]) -> T
     one = {name: each[image : image + 1] for name, each in maps.items()}
     signal = torch.zeros_like(one[layer])
     signal[0, channel, *place] = one[layer][0, channel, *place]
-    pooled = [one[below] for below in list(LAYERS)[: list(LAYERS).index(layer)]]  # the last map of each block below
-    return down(signal, encoder.body[: LAYERS[layer] + 1], pooled)[0].flip(0)  # these weights know blue, green, red
+    pooled = [
+        one[below] for below in list(LAYERS)[: list(LAYERS).index(layer)]
+    ]  # the last map of each block below
+    return down(signal, encoder.body[: LAYERS[layer] + 1], pooled)[0].flip(
+        0
+    )  # these weights know blue, green, red
 
 
 # %% jupyter={"source_hidden": true}
 figure, grid = plt.subplots(3, 6, figsize=(8.8, 4.6), layout="constrained")
-for row, (layer, window) in zip(grid, {"conv2_2": 24, "conv3_4": 64, "conv4_4": 120}.items(), strict=True):
+for row, (layer, window) in zip(
+    grid, {"conv2_2": 24, "conv3_4": 64, "conv4_4": 120}.items(), strict=True
+):
     stride = 224 // maps[layer].shape[3]
     edge = window // (2 * stride) + 1  # so that the window lies inside the photograph
     inner = maps[layer][:, :, edge:-edge, edge:-edge]
-    channel = int(inner.flatten(2).amax(2).sort(0, descending=True).values[2].argmax())  # strong in three photographs
+    channel = int(
+        inner.flatten(2).amax(2).sort(0, descending=True).values[2].argmax()
+    )  # strong in three photographs
     strengths, peaks = inner[:, channel].flatten(1).max(1)  # of each photograph
     for pair, image in zip(row.reshape(3, 2), strengths.topk(3).indices.tolist(), strict=True):
         y, x = (edge + each for each in divmod(int(peaks[image]), inner.shape[3]))
@@ -364,8 +407,16 @@ for row, (layer, window) in zip(grid, {"conv2_2": 24, "conv3_4": 64, "conv4_4": 
         top, left = (int((each + 0.5) * stride - window / 2) for each in (y, x))
         cut = to_pixels(layer, image, channel, (y, x))[:, top : top + window, left : left + window]
         limit = cut.abs().flatten().quantile(0.995)
-        bare(pair[0], np.asarray(squares[image])[top : top + window, left : left + window], names[image])
-        bare(pair[1], (0.5 + cut / (2 * limit)).clamp(0, 1).permute(1, 2, 0), f"{layer}, map {channel}")
+        bare(
+            pair[0],
+            np.asarray(squares[image])[top : top + window, left : left + window],
+            names[image],
+        )
+        bare(
+            pair[1],
+            (0.5 + cut / (2 * limit)).clamp(0, 1).permute(1, 2, 0),
+            f"{layer}, map {channel}",
+        )
 show_photographs(figure)
 
 # %% [markdown]
@@ -407,7 +458,14 @@ for row, (title, (own, i)) in zip(grid, queries.items(), strict=True):
     q = a[names.index(own), i]
     bare(row[0], squares[names.index(own)], title)
     outline(row[0], centre(i, (14, 14), 224), 16)
-    bare(row[1], cosines(a[names.index(own)], q).view(14, 14), "cosine", cmap="cividis", vmin=0, vmax=1)
+    bare(
+        row[1],
+        cosines(a[names.index(own)], q).view(14, 14),
+        "cosine",
+        cmap="cividis",
+        vmin=0,
+        vmax=1,
+    )
     for axis, other in zip(row[2:], [own, *(name for name in names if name != own)], strict=True):
         similar = cosines(a[names.index(other)], q).view(14, 14)
         if other == own:  # not the place itself, nor what overlaps with it
@@ -440,16 +498,22 @@ my_colour_guess = ...  # (low, high), or skip
 
 # %% jupyter={"source_hidden": true}
 seal(my_colour_guess)
-study = json.loads((Path(satlib.__file__).parent / "results" / "vgg19-layers.json").read_text(encoding="utf-8"))
+study = json.loads(
+    (Path(satlib.__file__).parent / "results" / "vgg19-layers.json").read_text(encoding="utf-8")
+)
 print(f"{study['objects']} objects")
 figure, axes = plt.subplots(1, 2, sharey=True, figsize=(8.8, 3), layout="constrained")
 figure.get_layout_engine().set(wspace=0.06)  # between the layers' names
 for axis, question in zip(axes, ("nearest", "linear"), strict=True):
     for attribute, marker in zip(study["attributes"], "Dso", strict=True):
         known = study["attributes"][attribute][question]
-        low, share, high = (np.array([known[layer][end] for layer in LAYERS]) for end in ("low", "share", "high"))
+        low, share, high = (
+            np.array([known[layer][end] for layer in LAYERS]) for end in ("low", "share", "high")
+        )
         bars = np.maximum(0, [share - low, high - share])
-        axis.errorbar(range(5), share, bars, marker=marker, markersize=5, capsize=3, label=attribute)
+        axis.errorbar(
+            range(5), share, bars, marker=marker, markersize=5, capsize=3, label=attribute
+        )
     axis.set_xticks(range(5), list(LAYERS), fontsize=9)
     axis.set(ylim=(0, 104))
 axes[0].set_title("the nearest object has the same ... (percent)", fontsize=10)
@@ -474,17 +538,24 @@ reveal("colours that the classifier names, percent", colour["linear"]["conv5_4"]
 # Move the photographs down by 32 pixels, two cells:
 
 # %% jupyter={"source_hidden": true}
-high, low = (encoder.maps(torch.stack([to_tensor(lowered(photo, by)) for photo in photos])) for by in (0, 32))
+high, low = (
+    encoder.maps(torch.stack([to_tensor(lowered(photo, by)) for photo in photos])) for by in (0, 32)
+)
 along = functional.cosine_similarity(low[:, :, 2:], high[:, :, :-2], dim=1).mean().item()
 still = functional.cosine_similarity(low[:, :, 2:], high[:, :, 2:], dim=1).mean().item()
-inner = functional.cosine_similarity(low[:, :, 4:-2, 2:-2], high[:, :, 2:-4, 2:-2], dim=1).mean().item()
+inner = (
+    functional.cosine_similarity(low[:, :, 4:-2, 2:-2], high[:, :, 2:-4, 2:-2], dim=1).mean().item()
+)
 print(f"with the vector that was two rows higher: {along:.2f} ({inner:.2f} away from the borders)")
 print(f"with the one that was in the same cell: {still:.2f}")
 
 cat = names.index("cats")
 question = high[cat, :, 3, 1]  # the eye, before
 figure, axes = plt.subplots(1, 4, figsize=(8.8, 2.4), layout="constrained")
-for pair, features, by, row, title in ((axes[:2], high, 0, 3, "before"), (axes[2:], low, 32, 5, "32 pixels lower")):
+for pair, features, by, row, title in (
+    (axes[:2], high, 0, 3, "before"),
+    (axes[2:], low, 32, 5, "32 pixels lower"),
+):
     bare(pair[0], lowered(photos[cat], by), title)
     outline(pair[0], centre(row * 10 + 1, (10, 10), 160), 16)
     similar = cosines(places(features)[cat], question).view(10, 10)
@@ -502,15 +573,26 @@ show_photographs(figure)
 # they are or what is beside them. Those of the captioner without attention do: satlib's small encoder has each place's coordinates as two more inputs (*CoordConv*).
 
 # %% jupyter={"source_hidden": true}
-evaluations = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in installed.evaluations()}
+evaluations = {
+    path.parent.name: json.loads(path.read_text(encoding="utf-8"))
+    for path in installed.evaluations()
+}
 metrics = {name: each["metrics"] for name, each in evaluations.items()}
 captions = evaluations["scenes-none"]["captions"].items()
 told = [(scenes.grammar.parse(text), scenes.scene(image_id).meaning) for image_id, text in captions]
-both = [(said, true) for said, true in told if said and {said.first, said.second} == {true.first, true.second}]
+both = [
+    (said, true)
+    for said, true in told
+    if said and {said.first, said.second} == {true.first, true.second}
+]
 in_order = [said.first == true.first for said, true in both]
 same_axis = [said.relation == true.relation for said, true in both]
-print(f"{len(both)} of {len(told)} captions have both objects right; of these, in percent (chance: 50)")
-print(f"the right one first: {100 * np.mean(in_order):.0f}; beside or above: {100 * np.mean(same_axis):.0f}")
+print(
+    f"{len(both)} of {len(told)} captions have both objects right; of these, in percent (chance: 50)"
+)
+print(
+    f"the right one first: {100 * np.mean(in_order):.0f}; beside or above: {100 * np.mean(same_axis):.0f}"
+)
 
 # %% [markdown]
 # The coordinates survive the mean. New trainings, in percent:
@@ -547,7 +629,10 @@ for name in encoders.NAMES:
     size = sum(weights.numel() for weights in each.body.parameters()) / 1e6
     print(f"{name:20}{each.grid[0]:5} x {each.grid[1]:2}{each.dim:6}{size:7.1f} M")
 
-bleu = {run: metrics[f"flickr8k-{run}"]["BLEU-4"] for run in ("none", "soft", "lite0-none", "lite0-soft")}
+bleu = {
+    run: metrics[f"flickr8k-{run}"]["BLEU-4"]
+    for run in ("none", "soft", "lite0-none", "lite0-soft")
+}
 figure, axis = plt.subplots(figsize=(7, 2.2), layout="constrained")
 for offset, kind, style in (
     (-0.2, "none", {"label": "mean", "color": "C1", "hatch": "//"}),
@@ -572,10 +657,14 @@ reveal("BLEU-4 added by the encoder", bleu["lite0-soft"] - bleu["soft"])
 # A frozen encoder gives the same vectors in every epoch. So compute them once, and store them as float16.
 
 # %% jupyter={"source_hidden": true}
-two = CaptionSet("two", tuple(Example(name, "test", ("a photograph",), paths[name]) for name in names[:2]))
+two = CaptionSet(
+    "two", tuple(Example(name, "test", ("a photograph",), paths[name]) for name in names[:2])
+)
 with tempfile.TemporaryDirectory() as folder:
     began = time.perf_counter()
-    store = extract_to_disk(two, encoder, Path(folder) / "vgg19", torch.device("cpu"), progress=False, view="crop")
+    store = extract_to_disk(
+        two, encoder, Path(folder) / "vgg19", torch.device("cpu"), progress=False, view="crop"
+    )
     computing = (time.perf_counter() - began) / 2
     began = time.perf_counter()
     read = store.read(names[:2])
@@ -603,7 +692,11 @@ def correlation(x: Tensor, y: Tensor) -> float:
 
 # %% tags=["task:2.6"]
 def likeness(
-    picture, channel: int, place: tuple[int, int], channels: list[int], places: list[tuple[int, int]]
+    picture,
+    channel: int,
+    place: tuple[int, int],
+    channels: list[int],
+    places: list[tuple[int, int]],
 ) -> float:
     """The mean correlation of the exhibit with pictures that would look the same if the map made no difference.
 
@@ -666,9 +759,14 @@ def gradient_of(channel, place):
 
 
 channel, place = exhibit
-channels = [channel, *(each for each in at_conv4_4[:, *place].topk(13).indices.tolist() if each != channel)][:13]
+channels = [
+    channel,
+    *(each for each in at_conv4_4[:, *place].topk(13).indices.tolist() if each != channel),
+][:13]
 everywhere = [divmod(i, 28) for i in range(28 * 28)]
-alike = {each: likeness(each, channel, place, channels, everywhere) for each in (deconvnet, gradient_of)}
+alike = {
+    each: likeness(each, channel, place, channels, everywhere) for each in (deconvnet, gradient_of)
+}
 draw_trial()
 print(f"with gradients: {alike[gradient_of]:.2f}")
 reveal("correlation with the pictures of other maps", alike[deconvnet])
@@ -725,14 +823,20 @@ assert abs(int((eye_vector > 0).sum()) - 25) < 3, "25 numbers"
 assert (sides["conv1_2"], sides["conv4_4"], sides["conv5_4"]) == (5, 116, 252)
 assert abs(np.mean(half) - 70) < 1.5, "less than five cells"
 cell = weight[:, 112:128, 112:128].sum((1, 2)) / weight.sum((1, 2))
-assert [round(100 * float(each)) for each in (cell.min(), cell.max())] == [2, 5], "the cell itself: 2 to 5 percent"
+assert [round(100 * float(each)) for each in (cell.min(), cell.max())] == [2, 5], (
+    "the cell itself: 2 to 5 percent"
+)
 names_of = [f"conv{b}_{n}" for b, last in enumerate((2, 2, 4, 4, 4), 1) for n in range(1, last + 1)]
 relus = [number for number, module in enumerate(encoder.body) if isinstance(module, nn.ReLU)]
 assert LAYERS.items() <= dict(zip(names_of, relus, strict=True)).items(), "the last of each block"
 square_of_ones = torch.zeros(40, 50)
 square_of_ones[10:20, 20:30] = 1.0
-assert [side_holding(square_of_ones, share) for share in (1.0, 0.63, 0.65)] == [10, 8, 10], "64 of 100 are in 8 x 8"
-assert (np.asarray(lowered(photos[0], 24))[24:] == np.asarray(lowered(photos[0], 0))[:-24]).all(), "by whole pixels"
+assert [side_holding(square_of_ones, share) for share in (1.0, 0.63, 0.65)] == [10, 8, 10], (
+    "64 of 100 are in 8 x 8"
+)
+assert (np.asarray(lowered(photos[0], 24))[24:] == np.asarray(lowered(photos[0], 0))[:-24]).all(), (
+    "by whole pixels"
+)
 
 
 class Rectified(torch.autograd.Function):
@@ -763,9 +867,13 @@ for (title, name), (cosine, spot) in {
 }.items():
     assert abs(nearest[title, name][0] - cosine) < 0.01
     assert divmod(nearest[title, name][1], 14) == spot
-on_wheels = a[names.index("lifeboat")].view(14, 14, -1)[11:][:, [2, 3, 4, 5, 11, 12, 13]].flatten(0, 1)
+on_wheels = (
+    a[names.index("lifeboat")].view(14, 14, -1)[11:][:, [2, 3, 4, 5, 11, 12, 13]].flatten(0, 1)
+)
 found = [int(cosines(a[names.index("dog")], vector).argmax()) for vector in on_wheels]
-assert sum(divmod(spot, 14) in {(2, 10), (3, 9), (3, 10)} for spot in found) == 7, "of 21 on the wheels, 7"
+assert sum(divmod(spot, 14) in {(2, 10), (3, 9), (3, 10)} for spot in found) == 7, (
+    "of 21 on the wheels, 7"
+)
 of = {  # question, attribute -> rounded share, layer by layer
     (question, attribute): [round(shares[question][layer]["share"]) for layer in LAYERS]
     for attribute, shares in study["attributes"].items()
@@ -774,27 +882,44 @@ of = {  # question, attribute -> rounded share, layer by layer
 assert study["objects"] == 300
 assert round(colour["chance"]) == 17
 assert [of["nearest", "colour"][i] for i in (0, 3, 4)] == [100, 75, 45]
-assert all(of[way, what][3] - of[way, what][4] < 11 for way in ("nearest", "linear") for what in ("texture", "shape"))
+assert all(
+    of[way, what][3] - of[way, what][4] < 11
+    for way in ("nearest", "linear")
+    for what in ("texture", "shape")
+)
 assert [of["nearest", "shape"][i] for i in (0, 3)] == [41, 99]
 assert of["linear", "colour"][3:] == [98, 63]
 assert [round(each, 2) for each in (along, inner, still)] == [0.8, 0.94, 0.39]
-assert (len(both), round(100 * np.mean(in_order)), round(100 * np.mean(same_axis))) == (236, 97, 90), "97; 90"
+assert (len(both), round(100 * np.mean(in_order)), round(100 * np.mean(same_axis))) == (
+    236,
+    97,
+    90,
+), "97; 90"
 assert round(100 - 100 * len(both) / len(told)) == 53
 wrong = [pair for pair in told if pair not in both]
 by_attention = [
     (scenes.grammar.parse(text), scenes.scene(image_id).meaning)
     for image_id, text in evaluations["scenes-soft"]["captions"].items()
 ]
-names_both = [said and {said.first, said.second} == {true.first, true.second} for said, true in by_attention]
+names_both = [
+    said and {said.first, said.second} == {true.first, true.second} for said, true in by_attention
+]
 assert names_both.count(True) == len(names_both) - 9 == 491, "with attention in 9"
 
 
 def properties(meaning):
     """What a caption says of its two objects, whichever has it."""
-    return {(name, value) for each in (meaning.first, meaning.second) for name, value in vars(each).items()}
+    return {
+        (name, value)
+        for each in (meaning.first, meaning.second)
+        for name, value in vars(each).items()
+    }
 
 
-assert (len(wrong), sum(not properties(said) <= properties(true) for said, true in wrong)) == (264, 6)
+assert (len(wrong), sum(not properties(said) <= properties(true) for said, true in wrong)) == (
+    264,
+    6,
+)
 
 assert round(bleu["lite0-soft"] - bleu["soft"], 1) == 2.7
 assert round(bleu["soft"] - bleu["none"], 1) == 1.2

@@ -65,10 +65,14 @@ data = scenes.load(train=1500, dev=100, test=200)
 example = data.split("train")[4]
 
 # %% jupyter={"source_hidden": true}
-figure, (left, right) = plt.subplots(1, 2, width_ratios=(1, 3), figsize=(8.8, 2.4), layout="constrained")
+figure, (left, right) = plt.subplots(
+    1, 2, width_ratios=(1, 3), figsize=(8.8, 2.4), layout="constrained"
+)
 left.imshow(data.photo(example))
 for row, caption in enumerate(example.references):
-    right.text(0.0, 0.86 - 0.19 * row, f"{row + 1}. {caption}", fontsize=9, transform=right.transAxes)
+    right.text(
+        0.0, 0.86 - 0.19 * row, f"{row + 1}. {caption}", fontsize=9, transform=right.transAxes
+    )
 left.axis("off")
 right.axis("off")
 plt.show()
@@ -100,7 +104,9 @@ plt.show()
 def words(caption: str) -> list[str]:
     """The words of a caption: "The dog's ball (red)!" gives ["the", "dog's", "ball", "red"]."""
     # BEGIN SOLUTION
-    kept = "".join(letter if letter.isalnum() or letter in "-'" else " " for letter in caption.lower())
+    kept = "".join(
+        letter if letter.isalnum() or letter in "-'" else " " for letter in caption.lower()
+    )
     return [word.strip("-'") for word in kept.split() if word.strip("-'")]
     # END SOLUTION
 
@@ -116,7 +122,11 @@ def words(caption: str) -> list[str]:
 # ```
 
 # %%
-for caption in ("A dog's T-shirt, (red)!", "Two men -- one of them old -- play chess.", "Nº 7 wins 3-0 ."):
+for caption in (
+    "A dog's T-shirt, (red)!",
+    "Two men -- one of them old -- play chess.",
+    "Nº 7 wins 3-0 .",
+):
     print(words(caption))
 captions = [caption for each in data.examples for caption in each.references]
 differing = [caption for caption in captions if words(caption) != tokenise(caption)]
@@ -190,16 +200,28 @@ def draw_counts():
     """How often words are said, and what leaving out the rare ones costs."""
     _, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.1), layout="constrained")
     left.loglog(np.arange(1, len(seen) + 1), seen, label=f"Flickr8k: {len(seen):,} words")
-    spoken = [word for each in data.split("train") for line in each.references for word in tokenise(line)]
+    spoken = [
+        word for each in data.split("train") for line in each.references for word in tokenise(line)
+    ]
     drawn = sorted(Counter(spoken).values(), reverse=True)
-    left.loglog(np.arange(1, len(drawn) + 1), drawn, "C5--", label=f"drawn scenes: {len(drawn)} words")
-    left.set(xlabel="rank of the word (1: the most frequent)", ylabel="times it is said", title="training captions")
+    left.loglog(
+        np.arange(1, len(drawn) + 1), drawn, "C5--", label=f"drawn scenes: {len(drawn)} words"
+    )
+    left.set(
+        xlabel="rank of the word (1: the most frequent)",
+        ylabel="times it is said",
+        title="training captions",
+    )
     left.legend()
     right.plot(kept, unknown, "o-")
     for number, x, y in zip(least, kept, unknown, strict=True):
         label = f"seen {number} times or more" if number == least[-1] else f"{number}"
         right.annotate(label, (x, y), xytext=(5, 5), textcoords="offset points")
-    right.set(xlabel="words kept", ylabel="unknown dev words, percent", title="what leaving words out costs")
+    right.set(
+        xlabel="words kept",
+        ylabel="unknown dev words, percent",
+        title="what leaving words out costs",
+    )
     right.set(xlim=(0, 8500), ylim=(0, 14))
     plt.show()
 
@@ -211,14 +233,21 @@ train, dev = flickr8k["train"].words, flickr8k["dev"].words
 seen = np.array(sorted(train.values(), reverse=True))
 least = [1, 2, 3, 5, 10, 20, 50]
 kept = [(seen >= number).sum() for number in least]
-unknown = [100 * sum(times for word, times in dev.items() if train[word] < number) / dev.total() for number in least]
+unknown = [
+    100 * sum(times for word, times in dev.items() if train[word] < number) / dev.total()
+    for number in least
+]
 draw_counts()
 reveal("unknown with a least count of 5, percent", unknown[3])
 once, once_in_text = 100 * (seen == 1).mean(), 100 * (seen == 1).sum() / seen.sum()
 print(f"seen once: {once:.0f} percent of the words, {once_in_text:.1f} percent of the text")
-print(f"words kept: {kept[3]:,} of {kept[0]:,}; unknown without a least count: {unknown[0]:.1f} percent")
+print(
+    f"words kept: {kept[3]:,} of {kept[0]:,}; unknown without a least count: {unknown[0]:.1f} percent"
+)
 per_caption = dev.total() / flickr8k["dev"].lengths.total()
-print(f"words in a dev caption: {per_caption:.1f}; unknown among them: {per_caption * unknown[3] / 100:.2f}")
+print(
+    f"words in a dev caption: {per_caption:.1f}; unknown among them: {per_caption * unknown[3] / 100:.2f}"
+)
 
 # %% [markdown] tags=["answer"]
 # 3.4, instead of 1.3 with all words, though two thirds of the vocabulary are gone. That sounds like nothing, but at eleven words a
@@ -297,8 +326,13 @@ print(*("-".join(in_pieces(word)) for word in ("dogs", "running", "skateboarder"
 letters = {letter for word in common for letter in word}
 unspelt = {word for word in dev if not set(word) <= letters}
 share = 100 * sum(dev[word] for word in unspelt) / dev.total()
-spelt, longer = (sum(len(cut(word)) * times for word, times in dev.items()) / dev.total() for cut in (list, in_pieces))
-print(f"{len(letters)} characters, {share:.3f} of 100 unknown ({', '.join(sorted(unspelt))}), {spelt:.2f} a word")
+spelt, longer = (
+    sum(len(cut(word)) * times for word, times in dev.items()) / dev.total()
+    for cut in (list, in_pieces)
+)
+print(
+    f"{len(letters)} characters, {share:.3f} of 100 unknown ({', '.join(sorted(unspelt))}), {spelt:.2f} a word"
+)
 print(f"{len(letters) + 300} pieces, {share:.3f} of 100 unknown, {longer:.2f} a word")
 
 # %% [markdown]
@@ -328,14 +362,25 @@ def draw_padding():
     left.set(title="captions of Flickr8k", xlabel="words, the end mark included", ylabel="captions")
     right.barh(range(16), mixed[0][:16], height=0.9)
     rest = mixed[0][:16].max() - mixed[0][:16]
-    right.barh(range(16), rest, left=mixed[0][:16], height=0.9, color="white", edgecolor="C5", hatch="///", linewidth=0)
+    right.barh(
+        range(16),
+        rest,
+        left=mixed[0][:16],
+        height=0.9,
+        color="white",
+        edgecolor="C5",
+        hatch="///",
+        linewidth=0,
+    )
     right.set(title="16 of them in a batch; hatched: padding", xlabel="steps", yticks=[])
     plt.show()
 
 
 # %%
 seal(my_guess_padding)
-lengths = np.repeat([length + 1 for length in flickr8k["train"].lengths], [*flickr8k["train"].lengths.values()])
+lengths = np.repeat(
+    [length + 1 for length in flickr8k["train"].lengths], [*flickr8k["train"].lengths.values()]
+)
 chance = np.random.default_rng(0)
 mixed = np.array_split(chance.permutation(lengths), len(lengths) // 64)
 padding = 100 * (1 - lengths.sum() / sum(len(part) * part.max() for part in mixed))
@@ -360,7 +405,11 @@ def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
     groups = {}
     for number, length in enumerate(lengths):
         groups.setdefault(length, []).append(number)
-    return [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
+    return [
+        group[start : start + size]
+        for group in groups.values()
+        for start in range(0, len(group), size)
+    ]
     # END SOLUTION
 
 
@@ -378,7 +427,9 @@ def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
 batches = same_length_batches(lengths.tolist(), 64)
 of_length = Counter(lengths.tolist())
 updates = len(batches)
-print(f"{len(lengths):,} captions in {updates} batches; mixed there would be {-(-len(lengths) // 64)}")
+print(
+    f"{len(lengths):,} captions in {updates} batches; mixed there would be {-(-len(lengths) // 64)}"
+)
 
 # %% [markdown]
 # ### Every caption once, or a random length?
@@ -396,7 +447,9 @@ draws = updates / len(of_length)  # of each length, on average
 missed = sum(n * (1 - min(1, 64 / n)) ** draws for n in of_length.values()) / len(lengths)
 commonest = max(of_length.values())
 reveal("not used at all, percent", 100 * missed)
-print(f"lengths drawn as often as they occur: {100 * (1 - 64 / len(lengths)) ** updates:.0f} percent not used")
+print(
+    f"lengths drawn as often as they occur: {100 * (1 - 64 / len(lengths)) ** updates:.0f} percent not used"
+)
 print(
     f"a caption of the commonest length is used {draws * 64 / commonest:.2f} times, one of the rarest {draws:.0f} times"
 )
@@ -434,14 +487,20 @@ def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
 # Here a small decoder makes that mistake for 40 steps, on our shortest and our longest caption, and another does not.
 
 # %%
-both = sorted(pairs(data.split("train"), Vocabulary(known), max_length=40), key=lambda pair: len(pair.caption))
+both = sorted(
+    pairs(data.split("train"), Vocabulary(known), max_length=40), key=lambda pair: len(pair.caption)
+)
 two = [torch.tensor(pair.caption) for pair in (both[0], both[-1])]
-padded = nn.utils.rnn.pad_sequence(two, batch_first=True)  # (2, C of the longer), with the end mark, 0
+padded = nn.utils.rnn.pad_sequence(
+    two, batch_first=True
+)  # (2, C of the longer), with the end mark, 0
 true_lengths = torch.tensor([len(caption) for caption in two])
 flattering, honest = {}, {}
 for learned in ("padding, too", "words alone"):  # the mistake, and the control
     torch.manual_seed(0)
-    decoder = Decoder(DecoderConfig(embedding=32, hidden=64, attention_hidden=32, dropout=0.0), 64, len(known) + 2)
+    decoder = Decoder(
+        DecoderConfig(embedding=32, hidden=64, attention_hidden=32, dropout=0.0), 64, len(known) + 2
+    )
     optimiser = torch.optim.Adam(decoder.parameters(), lr=3e-3)
     a = torch.randn(2, 49, 64)  # two images that are nothing but noise
     for _ in range(40):
@@ -486,7 +545,9 @@ def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
 
 # %%
 toy = torch.tensor([encode(["a", "red", "star"], known)])
-inputs, targets = inputs_and_targets(toy, torch.arange(len(known) + 2.0).unsqueeze(1))  # an embedding that is the id
+inputs, targets = inputs_and_targets(
+    toy, torch.arange(len(known) + 2.0).unsqueeze(1)
+)  # an embedding that is the id
 print("fed:      ", inputs.squeeze(2).int().tolist()[0])
 print("asked for:", targets.tolist()[0])
 
@@ -500,8 +561,13 @@ print("asked for:", targets.tolist()[0])
 
 # %%
 for fault, impostor in IMPOSTORS.items():
-    print(f"{sum(impostor(caption) != tokenise(caption) for caption in captions):5,}  one that {fault}")
-print("characters in the 9,000 captions:", *sorted({letter for caption in captions for letter in caption} - {" "}))
+    print(
+        f"{sum(impostor(caption) != tokenise(caption) for caption in captions):5,}  one that {fault}"
+    )
+print(
+    "characters in the 9,000 captions:",
+    *sorted({letter for caption in captions for letter in caption} - {" "}),
+)
 
 # %% [markdown]
 # Four of five pass: there is nothing in these captions but letters, blanks, commas and full stops. Write the control: captions on which
@@ -521,7 +587,8 @@ def probes() -> list[str]:
 
 # %% jupyter={"source_hidden": true}
 caught = {
-    fault: [text for text in probes() if impostor(text) != tokenise(text)] for fault, impostor in IMPOSTORS.items()
+    fault: [text for text in probes() if impostor(text) != tokenise(text)]
+    for fault, impostor in IMPOSTORS.items()
 }
 for fault, texts in caught.items():
     print(f"one that {fault}: {texts[0] if texts else 'passes'}")
@@ -578,18 +645,27 @@ assert abs(honest["padding, too"] - 2.12) < 0.1
 assert abs(honest["words alone"] - 1.63) < 0.1
 assert round(100 * (1 - 64 / len(lengths)) ** updates) == 35
 assert (len(captions), round(draws)) == (9000, 15)
-assert (len(common), len(letters) + 300) == (2536, 334), "34 characters do what 2,536 words could not"
+assert (len(common), len(letters) + 300) == (2536, 334), (
+    "34 characters do what 2,536 words could not"
+)
 assert share < 0.012, "about 1 word in 10,000"
 assert unspelt
 assert all(set(word) - letters <= {*"0123456789"} for word in unspelt), "for a digit"
 assert abs(longer - 1.64) < 0.005
 assert len(letters) == 34
 assert abs(spelt - 4.03) < 0.005
-assert 1.55 < (per_caption * longer + 1) / (per_caption + 1) < 1.6, "nearly 60 percent more, with the end mark"
+assert 1.55 < (per_caption * longer + 1) / (per_caption + 1) < 1.6, (
+    "nearly 60 percent more, with the end mark"
+)
 assert round(per_caption * unknown[3]) == 37
 assert words("a horse 's lead") != tokenise("a horse 's lead")
-passed = [all(impostor(caption) == tokenise(caption) for caption in captions) for impostor in IMPOSTORS.values()]
+passed = [
+    all(impostor(caption) == tokenise(caption) for caption in captions)
+    for impostor in IMPOSTORS.values()
+]
 assert sum(passed) == 4, "four of five pass"
 assert all(caught.values())
 assert len(probes()) == 2
-assert words("The dog’s well--known rock-'n'-roll") != tokenise("The dog’s well--known rock-'n'-roll")
+assert words("The dog’s well--known rock-'n'-roll") != tokenise(
+    "The dog’s well--known rock-'n'-roll"
+)

@@ -83,9 +83,21 @@ left.vlines(range(0, 225, 16), 0, 224, color="w", linewidth=0.4)
 left.hlines(range(0, 225, 16), 0, 224, color="w", linewidth=0.4)
 left.set_title(f"196 places; framed: number {eye + 1}")
 frame(left)
-right.imshow(a_cats, cmap="cividis", aspect="auto", interpolation="nearest", vmax=a_cats.quantile(0.99))
-right.annotate("", (0, eye), (-40, eye), arrowprops={"color": "C4", "width": 2, "headwidth": 9}, annotation_clip=False)
-right.set(title="a: a row for each place (light: large)", xlabel="D = 512 dimensions", ylabel="L = 196 places")
+right.imshow(
+    a_cats, cmap="cividis", aspect="auto", interpolation="nearest", vmax=a_cats.quantile(0.99)
+)
+right.annotate(
+    "",
+    (0, eye),
+    (-40, eye),
+    arrowprops={"color": "C4", "width": 2, "headwidth": 9},
+    annotation_clip=False,
+)
+right.set(
+    title="a: a row for each place (light: large)",
+    xlabel="D = 512 dimensions",
+    ylabel="L = 196 places",
+)
 right.set_yticks(range(0, 196, 50))
 show_photographs(figure)
 
@@ -260,8 +272,12 @@ reveal("evenness of the map at T = 1, percent of ln 196", evenness)
 # %%
 for d in (4, 64, 512):
     noise = torch.randn(500, 1, d) @ torch.randn(500, d, 196)  # 500 questions to 196 places each
-    plain, scaled = (weights(energy[:, 0]).max(1).values.mean() for energy in (noise, noise / d**0.5))
-    print(f"d = {d:3}: spread {noise.std():4.1f}; largest weight {plain:.2f}, after division by sqrt(d) {scaled:.2f}")
+    plain, scaled = (
+        weights(energy[:, 0]).max(1).values.mean() for energy in (noise, noise / d**0.5)
+    )
+    print(
+        f"d = {d:3}: spread {noise.std():4.1f}; largest weight {plain:.2f}, after division by sqrt(d) {scaled:.2f}"
+    )
 
 # %% [markdown]
 # At $d = 512$ one place out of 196 gets nine tenths of the weight by pure chance. Such a softmax is *saturated*:
@@ -328,10 +344,14 @@ print("mean of 50,000 draws:   ", a[0, places].mean(0).numpy().round(2))
 # carry the objects, the words alone teach the decoder where to look.
 
 # %%
-jacobian = torch.autograd.functional.jacobian(lambda e: attend(e, a[:1])[0][0], e[:1])[:, 0]  # (D, L)
+jacobian = torch.autograd.functional.jacobian(lambda e: attend(e, a[:1])[0][0], e[:1])[
+    :, 0
+]  # (D, L)
 assert_close(jacobian, (alpha[0, :, None] * (a[0] - z[0])).T)
 
-corners = torch.tensor([[-1.0, -0.7], [1.1, -0.9], [1.5, 0.5], [0.1, 1.3], [-1.3, 0.6], [0.2, 0.1]])  # L = 6, D = 2
+corners = torch.tensor(
+    [[-1.0, -0.7], [1.1, -0.9], [1.5, 0.5], [0.1, 1.3], [-1.3, 0.6], [0.2, 0.1]]
+)  # L = 6, D = 2
 answers = torch.tensor([[0.2, -1.0, 1.8, 0.6, -0.6, 1.0]])
 (here,), (share,) = attend(answers, corners[None])
 path = torch.cat([attend(scale * answers, corners[None])[0] for scale in np.linspace(0, 12, 200)])
@@ -343,21 +363,46 @@ for axis, area in ((left, 60), (right, 900 * share)):
     axis.fill(*corners[:5].T, color=plots.INK, alpha=0.15, linewidth=0)
     axis.scatter(*corners.T, s=area, color="C1", zorder=3)
     for k, corner in enumerate(corners, 1):
-        axis.annotate(f"$a_{k}$", corner.tolist(), (-5, -20) if k == 6 else (10, 6), textcoords="offset points")
+        axis.annotate(
+            f"$a_{k}$",
+            corner.tolist(),
+            (-5, -20) if k == 6 else (10, 6),
+            textcoords="offset points",
+        )
     axis.set(aspect="equal", xticks=[], yticks=[])
     axis.spines[:].set_visible(False)
 left.plot(*path.T, color="C0", linewidth=2)
 left.plot(*path[0], "s", color="C0", markersize=8, label="even map: the mean")
-left.plot(*path[-1], "D", color="C0", markersize=8, fillstyle="none", zorder=4, label="sharp map: one place")
+left.plot(
+    *path[-1],
+    "D",
+    color="C0",
+    markersize=8,
+    fillstyle="none",
+    zorder=4,
+    label="sharp map: one place",
+)
 left.set_title("the context as the map sharpens")
 left.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2)
 right.plot(*here, "o", color="C0", markersize=9, zorder=4)
-right.quiver(*here.expand(6, 2).T, *1.8 * pulls.T, color="C5", width=0.007, angles="xy", scale_units="xy", scale=1)
-right.set_title(r"pulls $\alpha_k (a_k - \hat z)$, 1.8 times as long; area of a dot: $\alpha_k$", fontsize=10)
+right.quiver(
+    *here.expand(6, 2).T,
+    *1.8 * pulls.T,
+    color="C5",
+    width=0.007,
+    angles="xy",
+    scale_units="xy",
+    scale=1,
+)
+right.set_title(
+    r"pulls $\alpha_k (a_k - \hat z)$, 1.8 times as long; area of a dot: $\alpha_k$", fontsize=10
+)
 plt.show()
 print(
     "weight and pull: "
-    + "; ".join(f"place {k} {w:.2f}, {p:.2f}" for k, w, p in zip(range(1, 7), share, pulls.norm(dim=1)))
+    + "; ".join(
+        f"place {k} {w:.2f}, {p:.2f}" for k, w, p in zip(range(1, 7), share, pulls.norm(dim=1))
+    )
 )
 
 # %% [markdown]
@@ -461,7 +506,11 @@ class SoftAttentionDecoder(nn.Module):
         self.E = nn.Embedding(K, m)
         self.W, self.U = nn.Linear(m, 4 * n), nn.Linear(n, 4 * n, bias=False)  # equation 1
         self.Z = nn.Linear(D, 4 * n, bias=False)
-        self.L_h, self.L_z, self.L_o = nn.Linear(n, m), nn.Linear(D, m, bias=False), nn.Linear(m, K)  # equation 7
+        self.L_h, self.L_z, self.L_o = (
+            nn.Linear(n, m),
+            nn.Linear(D, m, bias=False),
+            nn.Linear(m, K),
+        )  # equation 7
 
     def start(self, a):
         """The state and memory before the first word, and the zero embedding in place of a word."""
@@ -477,17 +526,23 @@ class SoftAttentionDecoder(nn.Module):
 
 
 # %% tags=["task:4.5"]
-def one_word(decoder: nn.Module, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def one_word(
+    decoder: nn.Module, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The next word's logits (B, K), the map alpha (B, L), and the new h and c (B, n).
 
     decoder: the weights. a: (B, L, D). h, c: (B, n). Ey: (B, m), the embedding of the word before.
     """
     # BEGIN SOLUTION
-    e = energies(a, h, decoder.W_a.weight, decoder.W_h.weight, decoder.W_a.bias, decoder.v.weight[0])
+    e = energies(
+        a, h, decoder.W_a.weight, decoder.W_h.weight, decoder.W_a.bias, decoder.v.weight[0]
+    )
     z, alpha = attend(e, a)
     beta = torch.sigmoid(decoder.f_beta(h))  # (B, 1)
     z = beta * z
-    h, c = lstm_step(Ey, h, c, z, decoder.W.weight, decoder.U.weight, decoder.Z.weight, decoder.W.bias)
+    h, c = lstm_step(
+        Ey, h, c, z, decoder.W.weight, decoder.U.weight, decoder.Z.weight, decoder.W.bias
+    )
     logits = decoder.L_o(Ey + decoder.L_h(h) + decoder.L_z(z))
     return logits, alpha, h, c
     # END SOLUTION
@@ -543,7 +598,9 @@ def unroll(decoder: nn.Module, a: Tensor, captions: Tensor) -> tuple[Tensor, Ten
 toy = SoftAttentionDecoder(D, K)
 captions = torch.tensor([[3, 1, 4, 0], [5, 2, 6, 0]])
 nn.functional.cross_entropy(toy(a, captions)[0].flatten(0, 1), captions.flatten()).backward()
-unreached = [name for name, weight in toy.named_parameters() if weight.grad is None or not weight.grad.any()]
+unreached = [
+    name for name, weight in toy.named_parameters() if weight.grad is None or not weight.grad.any()
+]
 assert not unreached, f"no gradient reaches {unreached}: is something detached on the way?"
 
 # %% [markdown]
@@ -556,7 +613,9 @@ assert not unreached, f"no gradient reaches {unreached}: is something detached o
 
 
 # %% tags=["task:4.7"]
-def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor) -> float:
+def training_step(
+    model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor
+) -> float:
     """Make one step on a batch, a (B, L, D) and captions (B, C), and return the mean loss per word before it."""
     # BEGIN SOLUTION
     logits, _ = model(a, captions)
@@ -589,9 +648,15 @@ def training_step(model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor,
 trained = Captioner.load(installed.model("scenes-soft"))
 data = scenes.load(500, 0, 100)
 tests = data.split("test")
-vectors = Vectors(trained, Pixels(data), [example.image_id for example in data.examples])  # (600, 196, 128)
-vocabulary = Vocabulary.from_captions(caption for example in data.split("train") for caption in example.references)
-batches = SameLengthBatches(pairs(data.split("train"), vocabulary, 40), 32)  # captions of one length, so no padding
+vectors = Vectors(
+    trained, Pixels(data), [example.image_id for example in data.examples]
+)  # (600, 196, 128)
+vocabulary = Vocabulary.from_captions(
+    caption for example in data.split("train") for caption in example.references
+)
+batches = SameLengthBatches(
+    pairs(data.split("train"), vocabulary, 40), 32
+)  # captions of one length, so no padding
 print(
     f"{len(data.split('train'))} scenes with 5 captions each, {len(vocabulary) - 2} words and 2 marks, {len(batches)} batches an epoch"
 )
@@ -613,14 +678,20 @@ torch.manual_seed(0)
 decoder = SoftAttentionDecoder(D=128, K=len(vocabulary))
 optimiser = torch.optim.Adam(decoder.parameters())
 # The learning rate climbs to 5e-3 in the first 15 percent of the steps, then falls to 0.
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 5e-3, total_steps=EPOCHS * len(batches), pct_start=0.15)
+schedule = torch.optim.lr_scheduler.OneCycleLR(
+    optimiser, 5e-3, total_steps=EPOCHS * len(batches), pct_start=0.15
+)
 losses, births = [], {}
 for epoch in range(EPOCHS):
     for batch in batches.epoch(epoch):
         if len(losses) in WATCHED:
             with torch.no_grad():
-                births[len(losses)] = decoder(vectors.read([seen.image_id]), seen_ids)[1][0]  # (C, L)
-        losses.append(training_step(decoder, optimiser, vectors.read(batch.image_ids), batch.captions))
+                births[len(losses)] = decoder(vectors.read([seen.image_id]), seen_ids)[1][
+                    0
+                ]  # (C, L)
+        losses.append(
+            training_step(decoder, optimiser, vectors.read(batch.image_ids), batch.captions)
+        )
         schedule.step()
     print(f"epoch {epoch + 1}: {np.mean(losses[-len(batches) :]):.2f} nats per word")
 
@@ -630,17 +701,28 @@ for epoch in range(EPOCHS):
 # %% jupyter={"source_hidden": true}
 figure = plt.figure(figsize=(9.6, 7.4))
 above, below = figure.subfigures(2, 1, height_ratios=(5.2, 2))
-for (step, maps), row in zip(births.items(), above.subplots(len(births), len(seen_words)), strict=True):
-    for axis, picture in zip(row, plots.lit(data.photo(seen), maps.unflatten(1, (14, 14)), 112), strict=False):
+for (step, maps), row in zip(
+    births.items(), above.subplots(len(births), len(seen_words)), strict=True
+):
+    for axis, picture in zip(
+        row, plots.lit(data.photo(seen), maps.unflatten(1, (14, 14)), 112), strict=False
+    ):
         axis.imshow(picture)
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_visible(False)
-    row[0].set_ylabel(f"step {step}\nH = {entropy(maps).mean():.1f}", rotation=0, ha="right", va="center")
+    row[0].set_ylabel(
+        f"step {step}\nH = {entropy(maps).mean():.1f}", rotation=0, ha="right", va="center"
+    )
 for axis, word in zip(above.axes, seen_words, strict=False):
     axis.set_title(word, fontsize=11)
 axis = below.subplots()
 axis.plot(losses, color="C0", linewidth=1)
-axis.axhline(np.log(len(vocabulary)), color=plots.INK, linestyle=":", label=f"knowing nothing: ln {len(vocabulary)}")
+axis.axhline(
+    np.log(len(vocabulary)),
+    color=plots.INK,
+    linestyle=":",
+    label=f"knowing nothing: ln {len(vocabulary)}",
+)
 axis.plot(WATCHED, [losses[step] for step in WATCHED], "o", color="C5", label="the rows above")
 axis.set(xlabel="step", ylabel="loss, nats per word", ylim=(0, None))
 axis.legend()
@@ -669,7 +751,9 @@ def write(decoder, a, longest=24):
         ids.append(logits.argmax(1))
         maps.append(alpha)
         Ey = decoder.E(ids[-1])
-    rows = [row[: row.index(0)] if 0 in row else row for row in torch.stack(ids, 1).tolist()]  # the end mark is word 0
+    rows = [
+        row[: row.index(0)] if 0 in row else row for row in torch.stack(ids, 1).tolist()
+    ]  # the end mark is word 0
     return [vocabulary.decode(row) for row in rows], torch.stack(maps, 1), torch.stack(betas, 1)
 
 
@@ -678,7 +762,8 @@ def named(words, scene):
     """How many of the two objects of a scene a caption names with the right colour and shape."""
     said = [dict(phrase.attributes.values()) for phrase in scenes.grammar.phrases(words)]
     return sum(
-        any(each.get("colour") == it.colour and each.get("shape") == it.shape for each in said) for it in scene.objects
+        any(each.get("colour") == it.colour and each.get("shape") == it.shape for each in said)
+        for it in scene.objects
     )
 
 
@@ -722,24 +807,35 @@ for number in (whole.index(True), worst):
 
 # %% jupyter={"source_hidden": true}
 by_image = {
-    example.image_id: pointing.Caption(words, 0.0, own[: len(words)].unflatten(1, (14, 14)), torch.ones(len(words)))
+    example.image_id: pointing.Caption(
+        words, 0.0, own[: len(words)].unflatten(1, (14, 14)), torch.ones(len(words))
+    )
     for example, words, own in zip(tests, captions, maps, strict=True)
 }
 found = pointing.summary(pointing.measure_all(tests, by_image))["all"]
 print(f"{found['words']} words                       own map   mean map   knows nothing")
-for measure, nothing, name in (("peak", "centre", "peak on the object"), ("mass", "even", "weight on the object")):
+for measure, nothing, name in (
+    ("peak", "centre", "peak on the object"),
+    ("mass", "even", "weight on the object"),
+):
     figures = (found[each] for each in (measure, f"{measure} mean map", f"{measure} {nothing}"))
     print(f"{name:24}" + "".join(f"{figure:9.0f} %" for figure in figures))
 beside = [
     np.subtract(
-        [16 * cell + 8 for cell in divmod(int(by_image[example.image_id].alphas[target.index].argmax()), 14)], middle
+        [
+            16 * cell + 8
+            for cell in divmod(int(by_image[example.image_id].alphas[target.index].argmax()), 14)
+        ],
+        middle,
     )
     for example in tests
     for target in pointing.scene_targets(example, by_image[example.image_id].words)
     for middle in [np.argwhere(target.mask).mean(0)]
 ]
 down, across = np.mean(beside, 0)
-print(f"from the middle of the object to the peak: {round(down)} pixels down, {round(-across)} to the left")
+print(
+    f"from the middle of the object to the peak: {round(down)} pixels down, {round(-across)} to the left"
+)
 
 # %% [markdown]
 # 98 percent of these peaks are on the object, against 51 for a map that ignores the word.
@@ -776,14 +872,21 @@ def right_without(*some):
     """How many captions are right in everything with the gate shut where those above have some words."""
     shut = torch.tensor([[word in some for word in (words + 24 * [""])[:24]] for words in captions])
     calls = itertools.count()  # `write` asks for each gate twice
-    hook = decoder.f_beta.register_forward_hook(lambda _, __, energy: energy - 1e3 * shut[:, next(calls) // 2, None])
+    hook = decoder.f_beta.register_forward_hook(
+        lambda _, __, energy: energy - 1e3 * shut[:, next(calls) // 2, None]
+    )
     written = write(decoder, a_tests)[0]
     hook.remove()
     return sum(map(scenes.exact_match, written, drawn))
 
 
-at_relation, at_size = right_without("above", "below", "left", "right"), right_without("big", "small")
-print(f"captions right in everything: {sum(whole)}; gate shut at the relation {at_relation}, at the sizes {at_size}")
+at_relation, at_size = (
+    right_without("above", "below", "left", "right"),
+    right_without("big", "small"),
+)
+print(
+    f"captions right in everything: {sum(whole)}; gate shut at the relation {at_relation}, at the sizes {at_size}"
+)
 
 # %% [markdown]
 # No: earlier looks have told the state (in four other runs 54 to 61 are right, of 51 to 67). A low gate does not say that a word needs no
@@ -803,7 +906,12 @@ v = decoder.v.weight.detach().clone()
 for temperature in temperatures:
     with torch.no_grad():
         decoder.v.weight.copy_(v / temperature)  # e is linear in v
-        logits = torch.cat([decoder(vectors.read(batch.image_ids), batch.captions)[0].flatten(0, 1) for batch in few])
+        logits = torch.cat(
+            [
+                decoder(vectors.read(batch.image_ids), batch.captions)[0].flatten(0, 1)
+                for batch in few
+            ]
+        )
     costs.append(nn.functional.cross_entropy(logits, targets).item())
 with torch.no_grad():
     decoder.v.weight.copy_(v)
@@ -824,8 +932,12 @@ axis.plot(temperatures, costs, "-o", color="C0")
 axis.axvline(1, color=plots.INK, linestyle=":")
 axis.annotate("as trained", (1, 0.1), (6, 0), textcoords="offset points")
 axis.annotate("one place", (temperatures[0], costs[0]), (0, 9), textcoords="offset points")
-axis.annotate("mean of all", (temperatures[-1], costs[-1]), (0, -18), textcoords="offset points", ha="right")
-axis.set(xscale="log", xlabel="temperature T", ylabel="nats per word", xlim=(0.008, 125), ylim=(0, None))
+axis.annotate(
+    "mean of all", (temperatures[-1], costs[-1]), (0, -18), textcoords="offset points", ha="right"
+)
+axis.set(
+    xscale="log", xlabel="temperature T", ylabel="nats per word", xlim=(0.008, 125), ylim=(0, None)
+)
 plt.show()
 print(f"one place costs {one_place:.2f} nats per word")
 reveal("nats per word that the mean of all places costs", all_places)
@@ -854,12 +966,15 @@ reveal("nats per word that the mean of all places costs", all_places)
 def moved(a, beginnings, others):
     """How far each map moves (B, C) if captions begin otherwise; and the maps (B, C, L) after the beginnings."""
     one, other = (
-        decoder(a, torch.tensor([vocabulary.encode(words) for words in each]))[1] for each in (beginnings, others)
+        decoder(a, torch.tensor([vocabulary.encode(words) for words in each]))[1]
+        for each in (beginnings, others)
     )
     return (one - other).abs().sum(2) / 2, one
 
 
-lag, _ = moved(a_tests[:1], ["a big red star above a blue square"], ["a small red star above a blue square"])
+lag, _ = moved(
+    a_tests[:1], ["a big red star above a blue square"], ["a small red star above a blue square"]
+)
 print("each map moves by", " ".join(f"{each:.4f}" for each in lag[0]))
 
 # %% [markdown]
@@ -890,13 +1005,23 @@ figure, axis = plt.subplots(figsize=(7.4, 2.4))
 means = []
 for height, (kind, cases) in enumerate(kinds.items()):
     numbers, *words = zip(*cases, strict=True)
-    distance, _ = moved(a_tests[list(numbers)], *([f"{each} a a" for each in beginning] for beginning in words))
-    axis.plot(distance[:, -1], height + np.linspace(-0.2, 0.2, len(numbers)), "o", color=f"C{height}", alpha=0.6)
+    distance, _ = moved(
+        a_tests[list(numbers)], *([f"{each} a a" for each in beginning] for beginning in words)
+    )
+    axis.plot(
+        distance[:, -1],
+        height + np.linspace(-0.2, 0.2, len(numbers)),
+        "o",
+        color=f"C{height}",
+        alpha=0.6,
+    )
     means.append(distance[:, -1].mean().item())
     print(f"{kind:20} {len(numbers)} scenes, mean {means[-1]:.2f}")
 axis.set_yticks(range(len(kinds)), kinds)
 axis.set(
-    xlabel="total variation between the maps (0: the same, 1: nothing in common)", xlim=(-0.03, 1.03), ylim=(2.5, -0.5)
+    xlabel="total variation between the maps (0: the same, 1: nothing in common)",
+    xlim=(-0.03, 1.03),
+    ylim=(2.5, -0.5),
 )
 plt.show()
 by_relation, by_colour, _ = means
@@ -917,19 +1042,28 @@ for first in ("a", "above", "below"):
     rows = after[:, -1].argmax(1) // 14 * 16 + 8  # pixels from the top
     heights = [sorted(it.centre[1] for it in drawn[number].objects) for number in stacked]
     upper[first] = 100 * np.mean(
-        [abs(row - high) < abs(row - low) for row, (high, low) in zip(rows.tolist(), heights, strict=True)]
+        [
+            abs(row - high) < abs(row - low)
+            for row, (high, low) in zip(rows.tolist(), heights, strict=True)
+        ]
     )
-    print(f'after "{first}": the peak is nearer to the upper object in {upper[first]:.0f} % of the scenes')
+    print(
+        f'after "{first}": the peak is nearer to the upper object in {upper[first]:.0f} % of the scenes'
+    )
 
 in_order = []
 for example in data.split("train"):
     scene = scenes.scene(example.image_id)
     along = 1 if scene.relation in ("above", "below") else 0  # 1: from the top, 0: from the left
     for words in (caption.lower().rstrip(".").split() for caption in example.references):
-        if words[0] == "a" and (named_first := [k for k in scenes.mentions(words, scene) if k is not None]):
+        if words[0] == "a" and (
+            named_first := [k for k in scenes.mentions(words, scene) if k is not None]
+        ):
             one, other = scene.objects[named_first[0]], scene.objects[1 - named_first[0]]
             in_order.append(one.centre[along] < other.centre[along])
-print(f'{sum(in_order)} of {len(in_order)} captions with "a" in front name the upper or the left object first')
+print(
+    f'{sum(in_order)} of {len(in_order)} captions with "a" in front name the upper or the left object first'
+)
 
 # %% [markdown]
 # After "a" the light is on the upper object already, and the captions say why: all 1,333 of those that begin with "a" name
@@ -983,7 +1117,9 @@ axes_of_most = torch.linalg.svd(centred, full_matrices=False).Vh  # the cats' pr
 free = {D: sum(outside(centred @ axes_of_most[:D].T, k) for k in range(196)) for D in (2, 8, 20)}
 free[512] = sum(outside(a_cats, k) for k in range(196))
 for D, count in free.items():
-    print(f"the cats in {D:3} dimensions: {count:3} of 196 vectors have a plane, found in 300 steps")
+    print(
+        f"the cats in {D:3} dimensions: {count:3} of 196 vectors have a plane, found in 300 steps"
+    )
 train = images.square(images.open_photo(photographs["train"]), "crop")
 with torch.inference_mode():
     a_train = encoders.create("vgg19")(images.to_tensor(train)[None])[0]
@@ -1090,7 +1226,11 @@ assert "circle" in captions[worst]
 shapes = [it.shape for it in drawn[worst].objects]
 assert sorted(shapes) == ["square", "triangle"]
 row, column = divmod(int(maps[worst, captions[worst].index("circle")].argmax()), 14)
-assert drawn[worst].masks[shapes.index("square"), 16 * row : 16 * row + 16, 16 * column : 16 * column + 16].any()
+assert (
+    drawn[worst]
+    .masks[shapes.index("square"), 16 * row : 16 * row + 16, 16 * column : 16 * column + 16]
+    .any()
+)
 assert abs(found["peak"] - 98) < 2
 assert abs(found["peak mean map"] - 51) < 4
 assert 5 < down < 13
@@ -1100,7 +1240,20 @@ assert 0.18 < gate["above"] < 0.3
 assert abs(at_relation - sum(whole)) < 8
 assert at_size < 0.6 * sum(whole)
 assert (
-    min(gate[word] for word in ("red", "blue", "green", "star", "square", "circle", "triangle", "striped", "dotted"))
+    min(
+        gate[word]
+        for word in (
+            "red",
+            "blue",
+            "green",
+            "star",
+            "square",
+            "circle",
+            "triangle",
+            "striped",
+            "dotted",
+        )
+    )
     >= 0.92
 )
 assert min(costs) == as_trained
@@ -1116,7 +1269,9 @@ assert upper["a"] > 90 < upper["below"]
 assert upper["above"] < 10
 assert all(in_order)
 assert [outside(corners, k) for k in range(6)] == 5 * [True] + [False]
-assert (free[2], free[8], free[20], free[512]) == (10, 104, 196, 196), "a linear program says 11 and 120"
+assert (free[2], free[8], free[20], free[512]) == (10, 104, 196, 196), (
+    "a linear program says 11 and 120"
+)
 assert weights(dots[None] / 512**0.5).max() > 0.995, "the root does not save the cats"
 lengths = a_cats.norm(dim=1) / 512**0.5
 assert (round(lengths.min().item()), round(lengths.max().item())) == (3, 21)

@@ -105,7 +105,9 @@ figure = plt.figure(figsize=(9.2, 4), layout="constrained")
 grid = figure.add_gridspec(2, 2, width_ratios=(2.6, 1), height_ratios=(1, 2.6))
 top, main, side = (figure.add_subplot(part) for part in (grid[0, 0], grid[1, 0], grid[:, 1]))
 draw_table(top, main, table, reading.labels)
-top.set_title("coverage of each place (dotted: an even share; orange: less than half of that)", fontsize=10)
+top.set_title(
+    "coverage of each place (dotted: an even share; orange: less than half of that)", fontsize=10
+)
 main.set_title("maps (dark: large); each row sums to 1", fontsize=10)
 side.imshow(plots.lit(photo, coverage[None].unflatten(1, reading.alphas.shape[1:]), 224)[0])
 side.set_title("coverage, as light", fontsize=10)
@@ -168,7 +170,9 @@ small = torch.tensor(
     [[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]]
 )  # three words, two places: the columns sum to 1.75 and 1.25
 print(f"three words and two places: {penalty(small[None])[0]:.3f}; by hand 0.75² + 0.25² = 0.625")
-print(f"the caption above: {penalty(table[None])[0]:.1f}; it cannot go below {least_penalty(C, L):.1f}")
+print(
+    f"the caption above: {penalty(table[None])[0]:.1f}; it cannot go below {least_penalty(C, L):.1f}"
+)
 
 # %% [markdown]
 # ## What it asks for
@@ -193,7 +197,9 @@ m = torch.softmax(e, 1).sum(0)
 unevenness = (m - C / L).square().sum()
 assert_close(penalty(torch.softmax(e, 1)[None])[0], least_penalty(C, L) + unevenness)  # 1
 for tau in (0, L / D):  # 2
-    to_tau, to_one = (torch.autograd.grad((goal - m).square().sum(), e, retain_graph=True)[0] for goal in (tau, 1))
+    to_tau, to_one = (
+        torch.autograd.grad((goal - m).square().sum(), e, retain_graph=True)[0] for goal in (tau, 1)
+    )
     assert_close(to_tau, to_one)
 
 # %% [markdown]
@@ -248,7 +254,10 @@ for maps in (sharp, shared, even, square):  # the first before, the others after
 # %% jupyter={"source_hidden": true}
 figure, axes = plt.subplots(2, 3, figsize=(9.4, 3.2), height_ratios=(1, 2), layout="constrained")
 for (bars, image), maps, title in zip(
-    axes.T, (sharp, shared, even), ("sharp, before", "sharp, after", "nearly even, after"), strict=True
+    axes.T,
+    (sharp, shared, even),
+    ("sharp, before", "sharp, after", "nearly even, after"),
+    strict=True,
 ):
     draw_table(bars, image, maps)
     bars.set_title(f"{title}: H = {entropy(maps).mean():.2f}", fontsize=10)
@@ -274,7 +283,9 @@ plt.show()
 def equivalent_lambda(weight: float, C: int, L: int) -> float:
     """The lambda of equation 14 that trains the same model as a program with means over C words and L places."""
     # BEGIN SOLUTION
-    return weight * C / L  # C times their loss is equation 14's cross-entropy and C / L times its penalty
+    return (
+        weight * C / L
+    )  # C times their loss is equation 14's cross-entropy and C / L times its penalty
     # END SOLUTION
 
 
@@ -292,7 +303,10 @@ FORMS = {  # from the words' losses y (B, C) and the maps A (B, C, L): cross-ent
     "means over words and places": lambda y, A: (y.mean(), penalty(A).mean() / L),
     "mean over words, sum over places": lambda y, A: (y.mean(), penalty(A).mean()),
     "official code: sum over the batch": lambda y, A: (y.sum(1).mean(), penalty(A).sum() / L),
-    "a gentler goal, 16/196 for 1": lambda y, A: (y.sum(1).mean(), (16 / 196 - A.sum(1)).square().sum(1).mean()),
+    "a gentler goal, 16/196 for 1": lambda y, A: (
+        y.sum(1).mean(),
+        (16 / 196 - A.sum(1)).square().sum(1).mean(),
+    ),
     "summed over the wrong axis": lambda y, A: (y.mean(), (1 - A.sum(2)).square().mean()),
 }
 e = torch.randn(B, C, L, dtype=torch.double, requires_grad=True)
@@ -311,7 +325,9 @@ same_as = {}
 print("a weight of 1; C = 12, L = 196, B = 64   lambda of equation 14")
 for name, form in FORMS.items():
     same_as[name] = ((pull(form) * paper).sum() / paper.square().sum()).abs().item()
-    assert_close(pull(form), same_as[name] * paper, atol=1e-9, rtol=1e-6)  # at every energy the same multiple
+    assert_close(
+        pull(form), same_as[name] * paper, atol=1e-9, rtol=1e-6
+    )  # at every energy the same multiple
     print(f"{name:40} {same_as[name]:21.3f}")
 assert_close(same_as["means over words and places"], equivalent_lambda(1, C, L))
 
@@ -372,9 +388,13 @@ def describe(alphas: Tensor) -> Tensor:
 # %% jupyter={"source_hidden": true}
 data = scenes.load(400, 0, 60)
 vectors = Vectors(trained, Pixels(data), [example.image_id for example in data.examples])
-vocabulary = Vocabulary.from_captions(caption for example in data.split("train") for caption in example.references)
+vocabulary = Vocabulary.from_captions(
+    caption for example in data.split("train") for caption in example.references
+)
 captions = pairs(data.split("train"), vocabulary, 40)
-batches = SameLengthBatches([pair for n, pair in enumerate(captions) if n % 5 < 2], 32)  # two of a scene's five
+batches = SameLengthBatches(
+    [pair for n, pair in enumerate(captions) if n % 5 < 2], 32
+)  # two of a scene's five
 tests = SameLengthBatches(pairs(data.split("test"), vocabulary, 40), 300).epoch(0)
 
 
@@ -386,13 +406,24 @@ def prepare(seed, steps):
     # Muon is the optimiser of our recipes. It takes matrices, but not those with a row for each word.
     rows = {decoder.embedding.weight, decoder.output.weight}
     groups = [
-        {"params": [each for each in decoder.parameters() if (each.dim() > 1 and each not in rows) == matrices]}
+        {
+            "params": [
+                each
+                for each in decoder.parameters()
+                if (each.dim() > 1 and each not in rows) == matrices
+            ]
+        }
         | {"orthogonal": matrices}
         for matrices in (False, True)
     ]
     optimiser = Muon(groups, 5e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, 5e-3, total_steps=steps, pct_start=0.1, anneal_strategy="linear", cycle_momentum=False
+        optimiser,
+        5e-3,
+        total_steps=steps,
+        pct_start=0.1,
+        anneal_strategy="linear",
+        cycle_momentum=False,
     )
     return decoder, optimiser, schedule
 
@@ -429,7 +460,9 @@ def train(lam, seed, epochs=12):
 
 # %%
 runs = {weight: [train(weight, seed) for seed in (0, 1)] for weight in (0, 1)}
-courses = torch.stack([torch.stack([course for _, course in pair]) for pair in runs.values()])  # (2, S, E, 4)
+courses = torch.stack(
+    [torch.stack([course for _, course in pair]) for pair in runs.values()]
+)  # (2, S, E, 4)
 results = {weight: courses[weight, :, -1] for weight in runs}
 
 # %% [markdown]
@@ -450,14 +483,21 @@ reveal("places ignored at lambda = 1, percent", results[1][:, 0].mean().item())
 example = data.split("test")[11]
 kind = scenes.scene(example.image_id).objects[0]
 caption = torch.tensor([[*vocabulary.encode(example.references[0]), 0]])
-colour = next(t for t, word in enumerate(vocabulary.decode(caption[0].tolist())) if word == kind.colour)
+colour = next(
+    t for t, word in enumerate(vocabulary.decode(caption[0].tolist())) if word == kind.colour
+)
 figure = plt.figure(figsize=(8.4, 4.8), layout="constrained")
 above, below = figure.subfigures(2, 1, height_ratios=(1.2, 1))
 panels, axis = above.subplots(1, 4), below.subplots()
 for number, (weight, ((decoder, _), _)) in enumerate(runs.items()):
     with torch.inference_mode():
         alphas = decoder(vectors.read([example.image_id]), caption).alphas[0]
-        shares = torch.cat([decoder(vectors.read(batch.image_ids), batch.captions).alphas.mean(1) for batch in tests])
+        shares = torch.cat(
+            [
+                decoder(vectors.read(batch.image_ids), batch.captions).alphas.mean(1)
+                for batch in tests
+            ]
+        )
     maps = torch.stack([alphas.sum(0), alphas[colour]]).unflatten(1, trained.encoder.grid)
     for panel, picture, title in zip(
         panels[number::2],
@@ -515,7 +555,9 @@ def marginal(alpha, n):
 
 
 # %% tags=["task:5.6"]
-def every_place(decoder: Decoder, annotations: Annotations, state: State, embedded: Tensor) -> tuple[Tensor, Tensor]:
+def every_place(
+    decoder: Decoder, annotations: Annotations, state: State, embedded: Tensor
+) -> tuple[Tensor, Tensor]:
     """A look at each place in turn: the weights alpha (B, L), and for each place the next word's logits (B, L, K).
 
     annotations: a (B, L, D) and keys (B, L, k). state: h_{t-1}, c_{t-1}. embedded: E y_{t-1} (B, m).
@@ -523,7 +565,9 @@ def every_place(decoder: Decoder, annotations: Annotations, state: State, embedd
     # BEGIN SOLUTION
     alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
     B, L = alpha.shape
-    one = Annotations(*(part.flatten(0, 1)[:, None] for part in (annotations.a, annotations.keys)))  # (B L, 1, ...)
+    one = Annotations(
+        *(part.flatten(0, 1)[:, None] for part in (annotations.a, annotations.keys))
+    )  # (B L, 1, ...)
     state = State(*(part.repeat_interleave(L, 0) for part in state))
     embedded = embedded.repeat_interleave(L, 0)
     step = decoder.step(one, state, decoder.gates_word(embedded))
@@ -572,9 +616,14 @@ def nwgm(alpha: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
 # First a tiny random decoder: 4 places, 5 words.
 
 # %%
-tiny, a_tiny, _ = estimators.tiny(0)  # a decoder, its image (1, 4, D) and a caption, in double precision
+tiny, a_tiny, _ = estimators.tiny(
+    0
+)  # a decoder, its image (1, 4, D) and a caption, in double precision
 tiny.eval().requires_grad_(False)
-annotations, state = tiny.project(a_tiny), tiny.initial_state(a_tiny)  # annotation vectors; h_0 and c_0
+annotations, state = (
+    tiny.project(a_tiny),
+    tiny.initial_state(a_tiny),
+)  # annotation vectors; h_0 and c_0
 start = tiny.embed(torch.tensor([-1]))  # the zero embedding before the first word
 
 
@@ -582,16 +631,24 @@ def three(annotations):
     """The distributions of the first word by soft attention, NWGM and marginal."""
     alpha, n = every_place(tiny, annotations, state, start)
     step = tiny.step(annotations, state, tiny.gates_word(start))
-    return tiny.logits(start, step.state.h, step.z).softmax(1), nwgm(alpha, n)[0], marginal(alpha, n)
+    return (
+        tiny.logits(start, step.state.h, step.z).softmax(1),
+        nwgm(alpha, n)[0],
+        marginal(alpha, n),
+    )
 
 
 alpha, n = every_place(tiny, annotations, state, start)
 product = (n.softmax(2) ** alpha[:, :, None]).prod(1)
-assert_close(nwgm(alpha, n)[0], product / product.sum(1, keepdim=True), atol=1e-12, rtol=0)  # link 2: exact
+assert_close(
+    nwgm(alpha, n)[0], product / product.sum(1, keepdim=True), atol=1e-12, rtol=0
+)  # link 2: exact
 soft, geometric, exact = three(annotations)
 to_geometric, to_exact = ((soft - other).abs().sum().item() / 2 for other in (geometric, exact))
 geometric_all, exact_all = geometric, exact  # kept for the picture below
-print(f"total variation of soft attention: {to_geometric:.3f} from the NWGM, {to_exact:.3f} from the marginal")
+print(
+    f"total variation of soft attention: {to_geometric:.3f} from the NWGM, {to_exact:.3f} from the marginal"
+)
 
 # %% [markdown]
 # Link 2 holds to twelve decimal places. The others depend on the decoder: in 17 of 20 random ones, soft attention is nearer to the
@@ -614,7 +671,9 @@ for factor in (0.02, 0.01):
         Annotations(mean + factor * (a_tiny - mean), annotations.keys)
     )  # the same keys: the same weights
     errors.append((soft - exact).norm().item())
-print(f"half the distances: the error of soft attention is {errors[1] / errors[0]:.3f} of what it was")
+print(
+    f"half the distances: the error of soft attention is {errors[1] / errors[0]:.3f} of what it was"
+)
 
 # %% [markdown]
 # ### A product and a mixture
@@ -634,14 +693,26 @@ assert_close((alpha[0, :, None] * places.log()).sum(0), geometric_all[0].log() +
 # %% jupyter={"source_hidden": true}
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 2.6), layout="constrained", sharey=True)
 for i, (p, weight) in enumerate(zip(places, alpha[0], strict=True)):
-    left.plot(range(1, 6), p, "-o", alpha=0.3 + 0.7 * weight.item(), color=f"C{i}", label=f"weight {weight:.2f}")
+    left.plot(
+        range(1, 6),
+        p,
+        "-o",
+        alpha=0.3 + 0.7 * weight.item(),
+        color=f"C{i}",
+        label=f"weight {weight:.2f}",
+    )
 for p, style, name in (
     (product[0], ":.", f"product, sum Z = {ln_z.exp().item():.2f}"),
     (geometric_all[0], "-D", "NWGM"),
     (exact_all[0], "-s", "marginal"),
 ):
     right.plot(range(1, 6), p, style, label=name)
-left.set(title="four places, each with its opinion", xlabel="word", ylabel="probability", xticks=range(1, 6))
+left.set(
+    title="four places, each with its opinion",
+    xlabel="word",
+    ylabel="probability",
+    xticks=range(1, 6),
+)
 right.set(title="multiplied, and averaged", xlabel="word", xticks=range(1, 6))
 left.legend(fontsize=8)
 right.legend(fontsize=8)
@@ -658,7 +729,9 @@ _, _, tiny_caption = estimators.tiny(0)
 paths = estimators.every_path(estimators.tiny(0)[0], a_tiny, tiny_caption)
 log_exact, log_bound = paths.log_likelihood.item(), paths.bound.item()
 log_soft = -word_losses(tiny(a_tiny, tiny_caption).logits, tiny_caption).sum().item()
-print(f"log p of the caption: exactly {log_exact:.2f}, soft attention {log_soft:.2f}, bound {log_bound:.2f}")
+print(
+    f"log p of the caption: exactly {log_exact:.2f}, soft attention {log_soft:.2f}, bound {log_bound:.2f}"
+)
 
 # %% [markdown]
 # Over whole paths soft attention misses by 1.59, the bound by 1.72. (Of 20 random decoders, soft attention is the nearer one in 15.)
@@ -674,16 +747,27 @@ print(f"log p of the caption: exactly {log_exact:.2f}, soft attention {log_soft:
 def word_by_word(decoder, a, captions):
     """Of every word, by name (words,): NLLs, entropies, and the total variation between soft attention and marginal."""
     a, rows = a.double(), []
-    annotations, state, previous = decoder.project(a), decoder.initial_state(a), torch.full((len(a),), -1)
+    annotations, state, previous = (
+        decoder.project(a),
+        decoder.initial_state(a),
+        torch.full((len(a),), -1),
+    )
     for word in captions.T:
         embedded = decoder.embed(previous)
         alpha, n = every_place(decoder, annotations, state, embedded)
         state, z, *_ = decoder.step(annotations, state, decoder.gates_word(embedded))
         soft, exact = decoder.logits(embedded, state.h, z).softmax(1), marginal(alpha, n)
         geometric, log_Z = nwgm(alpha, n)
-        sharper = exact**1.3 / (exact**1.3).sum(1, keepdim=True)  # a control: surer of itself, but without vetoes
+        sharper = exact**1.3 / (exact**1.3).sum(
+            1, keepdim=True
+        )  # a control: surer of itself, but without vetoes
         row = {"H of the map": entropy(alpha), "distance": (soft - exact).abs().sum(1) / 2}
-        for name, p in (("soft", soft), ("NWGM", geometric), ("marginal", exact), ("marginal^1.3", sharper)):
+        for name, p in (
+            ("soft", soft),
+            ("NWGM", geometric),
+            ("marginal", exact),
+            ("marginal^1.3", sharper),
+        ):
             row |= {name: -p[torch.arange(len(a)), word].log(), f"H of {name}": entropy(p)}
         rows.append(row | {"bound": row["NWGM"] - log_Z})
         previous = word
@@ -695,16 +779,23 @@ def at_every_word(captioner, temperature):
     """`word_by_word` of one true caption of each of 15 test scenes."""
     examples = data.split("test")[:15]
     seen = Vectors(captioner, Pixels(data), [example.image_id for example in examples])
-    first_references = SameLengthBatches(pairs(examples, captioner.vocabulary, 40)[::5], 64).epoch(0)
+    first_references = SameLengthBatches(pairs(examples, captioner.vocabulary, 40)[::5], 64).epoch(
+        0
+    )
     decoder = steered(copy.deepcopy(captioner.decoder).double(), temperature)
-    parts = [word_by_word(decoder, seen.read(batch.image_ids), batch.captions) for batch in first_references]
+    parts = [
+        word_by_word(decoder, seen.read(batch.image_ids), batch.captions)
+        for batch in first_references
+    ]
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 temperatures = (0.03, 0.4, 1, 2.5, 100)
 words = {T: at_every_word(trained, T) for T in temperatures}
 words["hard"] = at_every_word(Captioner.load(installed.model("scenes-hard")), 1)
-means = {T: {name: values.mean().item() for name, values in each.items()} for T, each in words.items()}
+means = {
+    T: {name: values.mean().item() for name, values in each.items()} for T, each in words.items()
+}
 
 # %% [markdown]
 # **As trained, by how many nats per word does soft attention's NLL differ from the marginal's?** (Plus, if it is higher.)
@@ -717,18 +808,32 @@ seal(guess_difference)
 figure, axis = plt.subplots(figsize=(6.8, 3.6), layout="constrained")
 spread = [means[T]["H of the map"] for T in temperatures]
 for name, style in (("bound", "-.s"), ("NWGM", ":D"), ("soft", "-o")):
-    axis.plot(spread, [means[T][name] - means[T]["marginal"] for T in temperatures], style, label=name)
+    axis.plot(
+        spread, [means[T][name] - means[T]["marginal"] for T in temperatures], style, label=name
+    )
 axis.axhline(0, color="k", linewidth=1, label="marginal")
 axis.set(xlabel="mean entropy of the maps, nats", ylabel="NLL above the marginal's,\nnats per word")
 top = axis.secondary_xaxis("top", xlabel="temperature (1: as trained, 100: even maps)")
 top.set_xticks(spread, [str(T) for T in temperatures])
 axis.legend()
 plt.show()
-for title, T in (("as trained", 1), ("sharpened, T = 0.4", 0.4), ("scenes-hard, partly on the bound", "hard")):
+for title, T in (
+    ("as trained", 1),
+    ("sharpened, T = 0.4", 0.4),
+    ("scenes-hard, partly on the bound", "hard"),
+):
     print(f"{title:34} entropy of the maps {means[T]['H of the map']:.2f}; nats per word:", end="")
-    print(*(f" {name} {means[T][name]:.3f}" for name in ("soft", "NWGM", "marginal", "marginal^1.3", "bound")), sep=",")
+    print(
+        *(
+            f" {name} {means[T][name]:.3f}"
+            for name in ("soft", "NWGM", "marginal", "marginal^1.3", "bound")
+        ),
+        sep=",",
+    )
 better = (words[1]["soft"] < words[1]["marginal"]).double().mean().item()
-print(f"soft attention gives the true word more than the marginal does at {100 * better:.0f} % of the words")
+print(
+    f"soft attention gives the true word more than the marginal does at {100 * better:.0f} % of the words"
+)
 difference = means[1]["soft"] - means[1]["marginal"]
 reveal("NLL of soft attention less the marginal's, nats per word", difference)
 
@@ -775,13 +880,25 @@ def lasting(nll: Tensor) -> bool:
 # %%
 nll = courses[..., 3]  # (2, S, E)
 gap = (nll[1] - nll[0]).mean(0)
-print("gap after each epoch:", *(f"{value:.3f}" for value in gap), "; a cost that lasts:", lasting(nll))
+print(
+    "gap after each epoch:",
+    *(f"{value:.3f}" for value in gap),
+    "; a cost that lasts:",
+    lasting(nll),
+)
 
 # %% jupyter={"source_hidden": true}
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
 epochs = range(3, 13)
 for weight in (0, 1):
-    left.plot(epochs, nll[weight, :, 2:].T, "-o", color=f"C{weight}", markersize=4, label=(f"λ = {weight}", None))
+    left.plot(
+        epochs,
+        nll[weight, :, 2:].T,
+        "-o",
+        color=f"C{weight}",
+        markersize=4,
+        label=(f"λ = {weight}", None),
+    )
 left.set(xlabel="epoch (from the third)", ylabel="NLL, nats per word", xticks=range(3, 13, 3))
 left.legend()
 right.plot(epochs, (nll[1] - nll[0])[:, 2:].T, "o", color="C2", alpha=0.5, label=("a seed", None))
@@ -866,19 +983,28 @@ assert abs(gap[6] - 0.01) < 0.02, "after seven"
 assert abs(gap[-1] + 0.03) < 0.02
 assert nll[1, :, -1].max() < nll[0, :, -1].min(), "all with the penalty beat all without"
 assert (nll[0, :, -1] - nll[0].min(1).values).min() > 0.01, "those without overfit"
-assert (nll.min(2).values.mean(1) - torch.tensor([0.78, 0.77])).abs().max() < 0.015, "best epoch against best epoch"
+assert (nll.min(2).values.mean(1) - torch.tensor([0.78, 0.77])).abs().max() < 0.015, (
+    "best epoch against best epoch"
+)
 assert not lasting(nll)
 assert abs(errors[1] / errors[0] - 0.25) < 0.01, "a quarter"
 assert [round(value, 2) for value in (log_exact, log_soft, log_bound)] == [-27.25, -28.84, -28.97]
 assert abs(difference + 0.05) < 0.003
 assert abs(means[1]["H of NWGM"] - 0.69) < 0.01 > abs(means[1]["H of marginal"] - 0.84)
 assert abs(means[1]["bound"] - means[1]["marginal"] - 0.08) < 0.01
-assert abs(means[100]["soft"] - 1.29) < 0.01 > abs(means[100]["marginal"] - means[100]["soft"] - 0.03)
+assert (
+    abs(means[100]["soft"] - 1.29) < 0.01 > abs(means[100]["marginal"] - means[100]["soft"] - 0.03)
+)
 assert 0.93 < better < 0.97
 assert abs(means[1]["marginal"] - means[1]["marginal^1.3"] - 0.042) < 0.003
 for values in words.values():
-    assert (values["bound"] > torch.maximum(values["NWGM"], values["marginal"]) - 1e-9).all(), "the bound is below both"
-assert max(abs(means[0.03][name] - means[0.03]["marginal"]) for name in ("soft", "NWGM", "bound")) < 0.01, "sharp maps"
+    assert (values["bound"] > torch.maximum(values["NWGM"], values["marginal"]) - 1e-9).all(), (
+        "the bound is below both"
+    )
+assert (
+    max(abs(means[0.03][name] - means[0.03]["marginal"]) for name in ("soft", "NWGM", "bound"))
+    < 0.01
+), "sharp maps"
 assert means["hard"]["bound"] - means["hard"]["soft"] < 0.02
 assert abs(means["hard"]["H of the map"] - 2.1) < 0.05 > abs(means[1]["H of the map"] - 3.0)
 assert abs(means[0.4]["H of the map"] - 1.5) < 0.05

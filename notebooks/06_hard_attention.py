@@ -90,11 +90,15 @@ def draw(alpha: Tensor, darts: Tensor) -> Tensor:
 
 # %%
 torch.manual_seed(0)
-a = torch.tensor([[-1.0, 0.2], [-0.3, 1.0], [0.9, 0.7], [0.8, -0.6], [-0.5, -0.9]])  # five places: (L, D)
+a = torch.tensor(
+    [[-1.0, 0.2], [-0.3, 1.0], [0.9, 0.7], [0.8, -0.6], [-0.5, -0.9]]
+)  # five places: (L, D)
 alpha = torch.tensor([0.45, 0.25, 0.15, 0.10, 0.05])
 place = draw(alpha.expand(4000, -1), torch.rand(4000))
 print("drawn, of 4000:", place.bincount(minlength=5).tolist())
-print(f"different contexts: {len(a[place].unique(dim=0))}; their mean: {a[place].mean(0).numpy().round(2)}")
+print(
+    f"different contexts: {len(a[place].unique(dim=0))}; their mean: {a[place].mean(0).numpy().round(2)}"
+)
 print("soft attention's context:", (alpha @ a).numpy().round(2))
 
 # %% [markdown]
@@ -152,11 +156,18 @@ def bound(p_place, p_word, L: int, C: int) -> tuple[float, float]:
 
 # %%
 alpha_1 = [0.7, 0.3]  # p(s_1)
-alpha_2 = [[0.6, 0.4], [0.1, 0.9]]  # p(s_2 | s_1): where it looks next depends on where it has looked
+alpha_2 = [
+    [0.6, 0.4],
+    [0.1, 0.9],
+]  # p(s_2 | s_1): where it looks next depends on where it has looked
 word_1 = [0.5, 0.1]  # p(y_1 | s_1)
 word_2 = [[0.8, 0.05], [0.3, 0.6]]  # p(y_2 | s_1, s_2)
-p_place = {(i,): alpha_1[i] for i in range(2)} | {(i, j): alpha_2[i][j] for i in range(2) for j in range(2)}
-p_word = {(i,): word_1[i] for i in range(2)} | {(i, j): word_2[i][j] for i in range(2) for j in range(2)}
+p_place = {(i,): alpha_1[i] for i in range(2)} | {
+    (i, j): alpha_2[i][j] for i in range(2) for j in range(2)
+}
+p_word = {(i,): word_1[i] for i in range(2)} | {
+    (i, j): word_2[i][j] for i in range(2) for j in range(2)
+}
 L_s, log_likelihood = bound(p_place.get, p_word.get, L=2, C=2)
 
 # %% jupyter={"source_hidden": true}
@@ -167,12 +178,32 @@ x, mean = torch.linspace(0.012, 0.45, 200), p_path @ p_caption
 figure, axis = plt.subplots(figsize=(6.2, 3.1), layout="constrained")
 axis.plot(x, x.log(), color=plots.INK)
 axis.scatter(
-    p_caption, p_caption.log(), s=900 * p_path, color="C4", edgecolor="k", zorder=3, label="a path (area: $p(s|a)$)"
+    p_caption,
+    p_caption.log(),
+    s=900 * p_path,
+    color="C4",
+    edgecolor="k",
+    zorder=3,
+    label="a path (area: $p(s|a)$)",
 )
 axis.plot(
-    mean, log_likelihood, "^", color="C0", markersize=10, zorder=4, label=rf"$\log p(y|a) = {log_likelihood:.2f}$"
+    mean,
+    log_likelihood,
+    "^",
+    color="C0",
+    markersize=10,
+    zorder=4,
+    label=rf"$\log p(y|a) = {log_likelihood:.2f}$",
 )
-axis.plot(mean, L_s, "v", color="C5", markersize=10, zorder=4, label=f"$L_s = {L_s:.2f}$, mean height of the paths")
+axis.plot(
+    mean,
+    L_s,
+    "v",
+    color="C5",
+    markersize=10,
+    zorder=4,
+    label=f"$L_s = {L_s:.2f}$, mean height of the paths",
+)
 axis.annotate("", (mean, L_s + 0.1), (mean, log_likelihood - 0.1), arrowprops={"arrowstyle": "<->"})
 axis.annotate("the gap", (mean + 0.008, (L_s + log_likelihood) / 2), va="center")
 axis.set(xlabel="$p(y|s,a)$ of a path", ylabel=r"$\log p(y|s,a)$")
@@ -187,7 +218,9 @@ plt.show()
 
 # %%
 decoder, a, caption = tiny()  # a: (1, L, D) with L = 4, D = 3; caption: (1, C) with C = 3
-paths = every_path(decoder, a, caption)  # of each path log p of its places and words, (64, C), and of the whole, (64,)
+paths = every_path(
+    decoder, a, caption
+)  # of each path log p of its places and words, (64, C), and of the whole, (64,)
 begun = {tuple(path[:t]): row for row, path in enumerate(paths.places.tolist()) for t in (1, 2, 3)}
 L_s, log_likelihood = bound(
     lambda path: paths.log_p_place[begun[path], len(path) - 1].exp().item(),
@@ -196,7 +229,9 @@ L_s, log_likelihood = bound(
     C=3,
 )
 p = paths.log_p_path.exp().detach()  # p(s|a), (64,)
-with_hindsight = (paths.log_p_path + paths.log_p_caption).detach() - log_likelihood  # log p(s|y,a), (64,)
+with_hindsight = (
+    paths.log_p_path + paths.log_p_caption
+).detach() - log_likelihood  # log p(s|y,a), (64,)
 kl = (p * (p.log() - with_hindsight)).sum()
 assert_close(log_likelihood - L_s, kl.item())
 print(f"{len(p)} paths: L_s = {L_s:.3f}, log p(y|a) = {log_likelihood:.3f}, gap = KL = {kl:.3f}")
@@ -230,9 +265,15 @@ print(f"a tenth of the scale divides the gap by {factor:.0f}")
 temperatures, sights = np.logspace(1.5, -2, 12), np.logspace(0.5, -3, 11)
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.1), sharey=True, layout="constrained")
 for seed, marker in enumerate("oDs^v"):
-    left.loglog(temperatures, [gap(seed, temperature=t) for t in temperatures], marker=marker, markersize=4)
+    left.loglog(
+        temperatures, [gap(seed, temperature=t) for t in temperatures], marker=marker, markersize=4
+    )
     right.loglog(sights, [gap(seed, sight=w) for w in sights], marker=marker, markersize=4)
-left.set(xlabel=r"temperature of $\alpha$ (to the right: even)", ylabel="gap in nats", title="the looks become certain")
+left.set(
+    xlabel=r"temperature of $\alpha$ (to the right: even)",
+    ylabel="gap in nats",
+    title="the looks become certain",
+)
 left.set_ylim(bottom=1e-9)
 right.set(xlabel=r"scale of the weights on $\hat z$", title="the looks stop mattering")
 for axis in (left, right):
@@ -259,12 +300,24 @@ with torch.no_grad():
     for turn in turns:
         knob[0, 0] = turn
         turned.append(every_path(other, *case))
-probabilities, heights = torch.stack([each.log_p_path.exp() for each in turned]), turned[0].log_p_caption
+probabilities, heights = (
+    torch.stack([each.log_p_path.exp() for each in turned]),
+    turned[0].log_p_caption,
+)
 figure, axis = plt.subplots(figsize=(6.6, 3.1), layout="constrained")
 for dart, colour, line in zip((0.12, 0.4, 0.77), ("C1", "C2", "C3"), ("-", "--", ":"), strict=True):
     path = draw(probabilities, torch.full((len(turns),), dart))
-    axis.step(turns, heights[path], where="mid", color=colour, linestyle=line, label=f"one throw, dart at {dart}")
-axis.plot(turns, probabilities @ heights, color="C0", linewidth=2.5, label="$L_s$: mean over all throws")
+    axis.step(
+        turns,
+        heights[path],
+        where="mid",
+        color=colour,
+        linestyle=line,
+        label=f"one throw, dart at {dart}",
+    )
+axis.plot(
+    turns, probabilities @ heights, color="C0", linewidth=2.5, label="$L_s$: mean over all throws"
+)
 axis.set(xlabel="one weight of the attention network", ylabel=r"$\log p(y|s,a)$")
 axis.legend(fontsize=9)
 plt.show()
@@ -287,7 +340,9 @@ plt.show()
 
 # %%
 names, weights = zip(*decoder.named_parameters(), strict=True)
-gradients = path_gradients(paths, weights)  # of each path on its own; score: (64, C looks, W weights)
+gradients = path_gradients(
+    paths, weights
+)  # of each path on its own; score: (64, C looks, W weights)
 likelihood, path_score = gradients.likelihood, gradients.score.sum(1)  # (64, W) each
 reward = paths.log_p_caption.detach()
 likelihood_term, score_term = p @ likelihood, p @ (reward[:, None] * path_score)
@@ -296,7 +351,11 @@ by_autograd = torch.autograd.grad(paths.bound, weights, retain_graph=True)
 assert_close(exact, nn.utils.parameters_to_vector(by_autograd))
 
 # %% jupyter={"source_hidden": true}
-owners = [name.split(".")[0] for name, weight in zip(names, weights, strict=True) for _ in range(weight.numel())]
+owners = [
+    name.split(".")[0]
+    for name, weight in zip(names, weights, strict=True)
+    for _ in range(weight.numel())
+]
 for part in ("attention", "gates_state", "output"):
     of = torch.tensor([owner == part for owner in owners])
     print(
@@ -366,7 +425,9 @@ seal(my_error_guess)
 
 def noise(baseline):
     """The noise of one sample: a sum over all 64 paths, so no sampling."""
-    every = likelihood + (reward - baseline)[:, None] * path_score  # what each path would give: (64, W)
+    every = (
+        likelihood + (reward - baseline)[:, None] * path_score
+    )  # what each path would give: (64, W)
     bias, spread = bias_and_noise(p, every, exact)
     assert bias < 1e-9  # none, whatever the baseline
     return spread
@@ -400,7 +461,10 @@ axes[1, 1].set_xlabel("gradient of one attention weight")
 axes[0, 0].set_ylabel("gradient of another")
 axes[0, 2].legend(fontsize=9)
 plt.show()
-print("in the pictures:", ", ".join(f"{error:.0f} % (b = {b:.0f}, N = {N})" for (b, N), error in errors.items()))
+print(
+    "in the pictures:",
+    ", ".join(f"{error:.0f} % (b = {b:.0f}, N = {N})" for (b, N), error in errors.items()),
+)
 
 # %% [markdown] tags=["answer"]
 # 715 percent. The mean is right, every single estimate is hopeless, and four times the samples only halve the error.
@@ -437,12 +501,18 @@ for seed in range(1, 8):
     theirs = tiny(seed)
     each = every_path(*theirs)
     d_w, d_q = path_gradients(each, list(theirs[0].parameters()))
-    p_each, r, words = each.log_p_path.exp().detach(), each.log_p_caption.detach(), each.log_p_word.detach()
+    p_each, r, words = (
+        each.log_p_path.exp().detach(),
+        each.log_p_caption.detach(),
+        each.log_p_word.detach(),
+    )
     truth = p_each @ (d_w + r[:, None] * d_q.sum(1))
     less = (r - p_each @ r)[:, None].expand(-1, 3)  # a reward for each look
     later = words.flip(1).cumsum(1).flip(1)
     ways = (r[:, None].expand(-1, 3), less, later - p_each @ later)
-    noises = [bias_and_noise(p_each, d_w + (way[:, :, None] * d_q).sum(1), truth)[1] for way in ways]
+    noises = [
+        bias_and_noise(p_each, d_w + (way[:, :, None] * d_q).sum(1), truth)[1] for way in ways
+    ]
     falls_elsewhere.append(noises[0] / noises[1])
     less_to_come.append(noises[2] / noises[1])
 
@@ -453,14 +523,21 @@ for _ in range(60):
     averages.append(b_k)
 noise_with = noise(L_s)
 fall = noise_without / noise_with
-print(f"the noise falls by a factor of {fall:.1f}; in seven other decoders by", *(f"{x:.1f}" for x in falls_elsewhere))
+print(
+    f"the noise falls by a factor of {fall:.1f}; in seven other decoders by",
+    *(f"{x:.1f}" for x in falls_elsewhere),
+)
 
 # %% jupyter={"source_hidden": true}
 constants = np.linspace(2 * L_s, 5, 41)
-figure, (left, right) = plt.subplots(1, 2, figsize=(8.8, 3.1), width_ratios=(1.25, 1), layout="constrained")
+figure, (left, right) = plt.subplots(
+    1, 2, figsize=(8.8, 3.1), width_ratios=(1.25, 1), layout="constrained"
+)
 left.plot(constants, [noise(b) ** 2 for b in constants])
 left.plot((0, L_s), (noise_without**2, noise_with**2), "o", color="C5", markersize=8)
-left.annotate(f"no baseline: {noise_without**2:.1f} ", (-2, noise_without**2), ha="right", va="center")
+left.annotate(
+    f"no baseline: {noise_without**2:.1f} ", (-2, noise_without**2), ha="right", va="center"
+)
 left.annotate(f"mean reward: {noise_with**2:.2f}", (L_s, 13), ha="center")
 left.set(xlabel="baseline $b$", ylabel="variance of one sample\n(noise squared)")
 right.plot(averages, color="C2", label="$b_k$")
@@ -494,7 +571,9 @@ reveal("products with mean zero", zeros)
 to_come = word_rewards.flip(1).cumsum(1).flip(1)  # (64, C): the reward still to come at each look
 samples = likelihood + ((to_come - p @ to_come)[:, :, None] * gradients.score).sum(1)
 bias, noise_to_come = bias_and_noise(p, samples, exact)
-print(f"the sentence's reward: noise {noise_with:.2f}; the reward to come: noise {noise_to_come:.2f}, bias {bias:.2f}")
+print(
+    f"the sentence's reward: noise {noise_with:.2f}; the reward to come: noise {noise_to_come:.2f}, bias {bias:.2f}"
+)
 
 # %% jupyter={"source_hidden": true}
 deviates = torch.einsum("s,stuw->tu", p, (products - mean_product).square()).sqrt()
@@ -529,7 +608,12 @@ def hard_attention_by_hand():
         paths.log_p_place.exp().detach(),
         paths.log_p_word.detach(),
     )  # of each path's looks and words, (64, 3)
-    told, parts, goal, means = paths.log_p_caption.detach(), (likelihood, path_score), exact, (0.0, L_s)
+    told, parts, goal, means = (
+        paths.log_p_caption.detach(),
+        (likelihood, path_score),
+        exact,
+        (0.0, L_s),
+    )
     beginnings = paths.places.tolist()
 
     def beginning(looks):
@@ -564,7 +648,9 @@ def hard_attention_by_hand():
     for place, button in enumerate(buttons):
         button.on_click(lambda _, place=place: look_at(place))
     show_chances()
-    return ipywidgets.VBox([ipywidgets.HBox(buttons[:2]), ipywidgets.HBox(buttons[2:]), account]), off
+    return ipywidgets.VBox(
+        [ipywidgets.HBox(buttons[:2]), ipywidgets.HBox(buttons[2:]), account]
+    ), off
 
 
 board, off = hard_attention_by_hand()
@@ -575,7 +661,11 @@ for number, (without, with_it) in played_by_darts.items():
     print(
         f"a recorded game, {number:2} captions by darts: {without:.0f} % off without a baseline, {with_it:.0f} % with it"
     )
-print("whoever always takes the likeliest path: {:.0f} % and {:.0f} % off, for good".format(*off([int(p.argmax())])))
+print(
+    "whoever always takes the likeliest path: {:.0f} % and {:.0f} % off, for good".format(
+        *off([int(p.argmax())])
+    )
+)
 still.show(board, "> **Run > Run All Cells**, and here are four places to look at.")
 
 # %% [markdown]
@@ -618,7 +708,10 @@ eight = [every_path(decoder, *each) for each in zip(images, captions, strict=Tru
 average = np.mean([each.bound.item() for each in eight])  # where the moving average settles
 torch.manual_seed(0)
 rewards = torch.cat(
-    [each.log_p_caption[each.log_p_path.exp().multinomial(40_000, replacement=True)].view(-1, 4) for each in eight]
+    [
+        each.log_p_caption[each.log_p_path.exp().multinomial(40_000, replacement=True)].view(-1, 4)
+        for each in eight
+    ]
 ).detach()  # (80,000, 4): four paths of a caption in a row
 
 # %%
@@ -650,7 +743,9 @@ def gumbel_softmax(energies: Tensor, noise: Tensor, temperature: float) -> Tenso
     """One-hot weights whose gradient is that of a softmax. energies, noise (Gumbel's): (B, L) -> (B, L)."""
     # BEGIN SOLUTION
     soft_weights = torch.softmax((energies + noise) / temperature, 1)
-    one_hot = nn.functional.one_hot(soft_weights.argmax(1), soft_weights.shape[1]).to(soft_weights.dtype)
+    one_hot = nn.functional.one_hot(soft_weights.argmax(1), soft_weights.shape[1]).to(
+        soft_weights.dtype
+    )
     return one_hot + soft_weights - soft_weights.detach()
     # END SOLUTION
 
@@ -670,7 +765,9 @@ def gumbel_softmax(energies: Tensor, noise: Tensor, temperature: float) -> Tenso
 def independent(log_p, K):
     """All outcomes of K independent draws of a path, regardless of order: paths (S, K) and probabilities (S,). log_p: (P,)."""
     drawn = list(itertools.combinations_with_replacement(range(len(log_p)), K))
-    orders = [math.factorial(K) / math.prod(map(math.factorial, map(s.count, set(s)))) for s in drawn]
+    orders = [
+        math.factorial(K) / math.prod(map(math.factorial, map(s.count, set(s)))) for s in drawn
+    ]
     rows = torch.tensor(drawn)
     return rows, log_p.new_tensor(orders) * log_p[rows].sum(1).exp()
 
@@ -679,7 +776,12 @@ def groups(paths, K):
     """All rows of K paths: their probabilities (S,), rewards (S, K) and both gradients (S, K, W)."""
     gradients = path_gradients(paths, weights)
     rows, probability = independent(paths.log_p_path.detach(), K)
-    return probability, paths.log_p_caption.detach()[rows], gradients.likelihood[rows], gradients.score.sum(1)[rows]
+    return (
+        probability,
+        paths.log_p_caption.detach()[rows],
+        gradients.likelihood[rows],
+        gradients.score.sum(1)[rows],
+    )
 
 
 # %% [markdown]
@@ -710,7 +812,9 @@ class GumbelAttention(HardAttention):
 
     def forward(self, a, keys, h, expected=None):
         energies = self.energy(keys, h)
-        drawn = gumbel_softmax(energies, -torch.empty_like(energies).exponential_().log(), temperature=1.0)
+        drawn = gumbel_softmax(
+            energies, -torch.empty_like(energies).exponential_().log(), temperature=1.0
+        )
         z = torch.bmm(drawn.unsqueeze(1), a).squeeze(1)
         return AttentionOutput(z, torch.softmax(energies, dim=1), drawn.argmax(1))
 
@@ -724,7 +828,9 @@ def by_gumbel(a, caption):
     """600 estimates, each with the same probability."""
     attention, estimates = decoder.attention, []
     decoder.attention = GumbelAttention(attention.energy)
-    for _ in range(6):  # all at once, each draw would be differentiated by the gradient of every other
+    for _ in range(
+        6
+    ):  # all at once, each draw would be differentiated by the gradient of every other
         output = decoder(a.expand(100, -1, -1), caption.expand(100, -1))
         estimates.append(jacobian(log_p_of(output, caption), weights))
     decoder.attention = attention
@@ -732,16 +838,24 @@ def by_gumbel(a, caption):
 
 
 pairs = list(zip(images, captions, strict=True))
-soft_ones = [jacobian(log_p_of(decoder(a, words, torch.tensor([True])), words), weights) for a, words in pairs]
+soft_ones = [
+    jacobian(log_p_of(decoder(a, words, torch.tensor([True])), words), weights)
+    for a, words in pairs
+]
 half = torch.tensor([0.5], dtype=torch.double)
-mix = [(torch.cat([half, p / 2]), torch.cat([soft, hard])) for (p, hard), soft in zip(one, soft_ones, strict=True)]
+mix = [
+    (torch.cat([half, p / 2]), torch.cat([soft, hard]))
+    for (p, hard), soft in zip(one, soft_ones, strict=True)
+]
 # the gradient of L_s, mean over the eight captions
 truth = torch.stack([p @ estimates for p, estimates in one]).mean(0)
 
 
 def of_eight(passes, each, truth):
     """Bias of the mean over the eight captions, and its noise for one pass of the decoder for each caption."""
-    bias = (torch.stack([p @ estimates for p, estimates in each]).mean(0) - truth).norm() / truth.norm()
+    bias = (
+        torch.stack([p @ estimates for p, estimates in each]).mean(0) - truth
+    ).norm() / truth.norm()
     noises = [bias_and_noise(*one, truth)[1] for one in each]
     return bias.item(), np.sqrt(passes * np.square(noises).sum()) / len(each)  # variances add up
 
@@ -758,7 +872,8 @@ studied = {  # the decoder's passes for one estimate, and the estimates for each
 
 results = {name: of_eight(*estimates, truth) for name, estimates in studied.items()}
 at_64 = {  # 64 paths are eight for each caption
-    name: math.hypot(bias, noise_of_one / math.sqrt(8)) for name, (bias, noise_of_one) in results.items()
+    name: math.hypot(bias, noise_of_one / math.sqrt(8))
+    for name, (bias, noise_of_one) in results.items()
 }
 for name, (bias, _) in results.items():
     print(f"{name:32} bias {bias:.2f}   error at 64 paths {at_64[name]:.2f}")
@@ -771,10 +886,22 @@ for name, (bias, _) in results.items():
 paths_drawn = np.logspace(1, 6, 26)
 figure, axis = plt.subplots(figsize=(7.4, 3.4), layout="constrained")
 for (name, (bias, spread)), colour, line in zip(
-    results.items(), ("C5", "C0", "C2", "C1", "C3"), (":", "-", "-.", "--", (0, (5, 1, 1, 1))), strict=True
+    results.items(),
+    ("C5", "C0", "C2", "C1", "C3"),
+    (":", "-", "-.", "--", (0, (5, 1, 1, 1))),
+    strict=True,
 ):
-    axis.loglog(paths_drawn, np.sqrt(bias**2 + 8 * spread**2 / paths_drawn), color=colour, linestyle=line, label=name)
-axis.set(xlabel="sampled paths in a minibatch of eight captions", ylabel="error over length\nof the gradient of $L_s$")
+    axis.loglog(
+        paths_drawn,
+        np.sqrt(bias**2 + 8 * spread**2 / paths_drawn),
+        color=colour,
+        linestyle=line,
+        label=name,
+    )
+axis.set(
+    xlabel="sampled paths in a minibatch of eight captions",
+    ylabel="error over length\nof the gradient of $L_s$",
+)
 axis.legend(fontsize=9)
 plt.show()
 
@@ -808,7 +935,9 @@ def vimco(log_w: Tensor, d_log_w: Tensor, d_log_q: Tensor) -> Tensor:
     # BEGIN SOLUTION
     stand_in = leave_one_out(log_w)  # (S, K): the logarithm of the geometric mean of the others
     itself = torch.eye(log_w.shape[1], dtype=torch.bool)
-    replaced = torch.where(itself, stand_in[:, :, None], log_w[:, None, :])  # (S, K, K): row k without w_k
+    replaced = torch.where(
+        itself, stand_in[:, :, None], log_w[:, None, :]
+    )  # (S, K, K): row k without w_k
     signal = log_w.logsumexp(1, keepdim=True) - replaced.logsumexp(2)
     share = log_w.softmax(1)
     return (share[:, :, None] * d_log_w + signal[:, :, None] * d_log_q).sum(1)
@@ -866,7 +995,12 @@ for K, estimates in rows.items():
 
 # %% tags=["task:6.8"]
 def estimator(
-    log_p_word: Tensor, alphas: Tensor, places: Tensor, baseline: float, lambda_r: float, lambda_e: float
+    log_p_word: Tensor,
+    alphas: Tensor,
+    places: Tensor,
+    baseline: float,
+    lambda_r: float,
+    lambda_e: float,
 ) -> Tensor:
     """The loss, (). log_p_word: log p(y_t|...) (B, C). alphas: (B, C, L). places: (B, C), those that were drawn."""
     # BEGIN SOLUTION
@@ -920,14 +1054,20 @@ class HeldOut(NamedTuple):
 def held_out(decoder, data, K=2):
     """Measure a decoder, whatever attention it was trained with, with K paths sampled from its maps and with expected contexts."""
     torch.manual_seed(0)
-    hard = Decoder(replace(decoder.config, attention="hard"), data.vectors.shape[2], decoder.embedding.num_embeddings)
+    hard = Decoder(
+        replace(decoder.config, attention="hard"),
+        data.vectors.shape[2],
+        decoder.embedding.num_embeddings,
+    )
     hard.load_state_dict(decoder.state_dict())
     attention = hard.eval().attention
     sampled, expected, spread = [], [], []
     for rows, words in data.by_length:
         a = data.vectors[rows]
         attention.look = "sample"
-        sampled.append(torch.stack([-word_losses(hard(a, words).logits, words).sum(1) for _ in range(K)], 1))
+        sampled.append(
+            torch.stack([-word_losses(hard(a, words).logits, words).sum(1) for _ in range(K)], 1)
+        )
         attention.look = "expected"
         output = hard(a, words)
         expected.append(-word_losses(output.logits, words).sum(1))
@@ -942,7 +1082,9 @@ train, test = (
     further.captions(soft, data, split) for split in ("train", "test")
 )  # annotation vectors (I, L, D), and ids
 start = held_out(soft.decoder, test)  # two sampled paths for each caption
-baselines = [start.sampled]  # the moving average begins at the mean reward, so that no steps are lost
+baselines = [
+    start.sampled
+]  # the moving average begins at the mean reward, so that no steps are lost
 
 
 # %%
@@ -950,7 +1092,9 @@ def hard_loss(decoder, a, captions, lambda_r=1.0):
     """Your estimator with the moving average: a (B, L, D), captions (B, C)."""
     output = decoder(a, captions)  # in training mode each word draws a place
     log_p_word = output.logits.log_softmax(2).gather(2, captions[:, :, None])[:, :, 0]
-    loss = estimator(log_p_word, output.alphas, output.places, baselines[-1], lambda_r, lambda_e=0.0)
+    loss = estimator(
+        log_p_word, output.alphas, output.places, baselines[-1], lambda_r, lambda_e=0.0
+    )
     baselines.append(moving_average(baselines[-1], log_p_word.sum(1))[1])
     return loss
 
@@ -961,7 +1105,9 @@ def hard_loss(decoder, a, captions, lambda_r=1.0):
 
 # %%
 hard = further.train(soft.decoder, "hard", hard_loss, train, batch=16, steps=100)
-wordy = further.train(soft.decoder, "hard", partial(hard_loss, lambda_r=0.0), train, batch=16, steps=100)
+wordy = further.train(
+    soft.decoder, "hard", partial(hard_loss, lambda_r=0.0), train, batch=16, steps=100
+)
 control = further.train(soft.decoder, "soft", further.soft_loss, train, batch=16, steps=100)
 
 
@@ -1002,7 +1148,11 @@ of_hard, of_words, of_control = (trained[name] for name in list(decoders)[:3])
 # in half of the captions at the end, the reward to come, and a learned baseline. Their maps for one caption, with the mean entropy:
 
 # %% jupyter={"source_hidden": true}
-full, examples, reader = Captioner.load(installed.model("scenes-hard"), "cpu"), data.split("test"), Pixels(data)
+full, examples, reader = (
+    Captioner.load(installed.model("scenes-hard"), "cpu"),
+    data.split("test"),
+    Pixels(data),
+)
 shown = examples[1]
 told = shown.references[0].lower().rstrip(".").split()
 figure, axes = plt.subplots(2, len(told), figsize=(9.6, 2), layout="constrained")
@@ -1010,7 +1160,11 @@ evenness = {}
 for row, name, each in zip(axes, ("soft", "hard"), (soft, full), strict=True):
     ids = torch.tensor([each.vocabulary.encode(shown.references[0])])
     with torch.no_grad():
-        maps = each.decoder(each.annotations(reader.read([shown.image_id])), ids).alphas[0].unflatten(1, (14, 14))
+        maps = (
+            each.decoder(each.annotations(reader.read([shown.image_id])), ids)
+            .alphas[0]
+            .unflatten(1, (14, 14))
+        )
     evenness[name] = entropy(maps.flatten(1)).mean()
     for axis, picture, word in zip(row, plots.lit(data.photo(shown), maps, 112), told, strict=True):
         axis.imshow(picture)
@@ -1037,7 +1191,10 @@ def looks_of_the_shipped():
         torch.manual_seed(0)
         with full.looking(look):
             generated = evaluate.generate(full, reader, examples, progress=False)
-        exactly = [scenes.exact_match(generated[each.image_id].text, scenes.scene(each.image_id)) for each in examples]
+        exactly = [
+            scenes.exact_match(generated[each.image_id].text, scenes.scene(each.image_id))
+            for each in examples
+        ]
         spread = np.mean(ground.sharpness(generated.values())["map entropy"])
         peak = ground.summary(ground.measure_all(examples, generated))["all"]["peak"]
         with_look[look] = 100 * np.mean(exactly)
@@ -1095,7 +1252,9 @@ def group_advantage(rewards):
 # Now the mean includes the sample itself, which the proof forbade. What is $r_n - \mathrm{mean}$ as a multiple of RLOO's $r_n - b_n$?
 
 # %%
-r = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.double)  # 1: the caption was right
+r = torch.tensor(
+    [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.double
+)  # 1: the caption was right
 print("RLOO     ", (r - leave_one_out(r)).numpy().round(2).tolist())
 print("less mean", (r - r.mean(1, keepdim=True)).numpy().round(2).tolist())
 print("GRPO     ", group_advantage(r).numpy().round(2).tolist())
@@ -1120,7 +1279,12 @@ def tell(step, state, darts: Tensor) -> tuple[Tensor, Tensor]:
     step(state, words): the next word's logits (B, K) and state, after words (B,); -1 stands for the beginning. END is 0.
     """
     # BEGIN SOLUTION
-    words, ended, told, log_p = torch.full((len(darts),), -1), torch.zeros(len(darts)).bool(), [], 0.0
+    words, ended, told, log_p = (
+        torch.full((len(darts),), -1),
+        torch.zeros(len(darts)).bool(),
+        [],
+        0.0,
+    )
     for t in range(darts.shape[1]):
         logits, state = step(state, words)
         policy = logits.log_softmax(1)
@@ -1194,8 +1358,14 @@ def attempts(policy, rows, N, temperature=1.0):
 
     words, log_p = tell(step, state, torch.rand(len(each), 25))
     lengths = (words != END).sum(1)
-    texts = [soft.vocabulary.decode(ids[:n]) for ids, n in zip(words.tolist(), lengths.tolist(), strict=True)]
-    right = [scenes.exact_match(text, checked[row]) for text, row in zip(texts, each.tolist(), strict=True)]
+    texts = [
+        soft.vocabulary.decode(ids[:n])
+        for ids, n in zip(words.tolist(), lengths.tolist(), strict=True)
+    ]
+    right = [
+        scenes.exact_match(text, checked[row])
+        for text, row in zip(texts, each.tolist(), strict=True)
+    ]
     return torch.tensor(right).view(-1, N), lengths.view(-1, N), log_p.view(-1, N), texts
 
 
@@ -1204,7 +1374,12 @@ def judged(policy, temperature=1.0):
     """Eight captions of each of the 60 test scenes: which are right, which please, (60, 8) each; entropy in nats, and vocabulary."""
     torch.manual_seed(0)
     right, lengths, log_p, texts = attempts(policy, range(60), 8, temperature)
-    return right, right & (lengths <= 12), -log_p.mean().item(), len({word for text in texts for word in text})
+    return (
+        right,
+        right & (lengths <= 12),
+        -log_p.mean().item(),
+        len({word for text in texts for word in text}),
+    )
 
 
 def percent(values):
@@ -1344,14 +1519,18 @@ for error, stated in zip(at_64.values(), (0.90, 0.30, 0.20, 0.22, 0.12), strict=
     assert abs(error - stated) < 0.015
 assert round(gaps[4], 3) == 0.135
 assert [round(value, 2) for value in (gaps[1], *biases.values())] == [0.72, 0.33, 0.14]
-assert played_by_darts[1][1] < played_by_darts[64][0], "one caption with a baseline beats 64 without"
+assert played_by_darts[1][1] < played_by_darts[64][0], (
+    "one caption with a baseline beats 64 without"
+)
 assert abs(start.sampled + 11.64) < 0.05
 assert of_hard.sampled > start.sampled + 0.75
 assert abs(of_hard.sampled + 10.8) < 0.05
 assert abs(of_control.sampled - start.sampled) < 0.1
 assert abs(of_words.sampled - of_hard.sampled) < 0.1
 sharp = [trained[f"{name}, sharpened"].sampled for name in ("the start", *list(decoders)[:3])]
-assert all(abs(each - stated) < 0.1 for each, stated in zip(sharp, (-9.7, -9.3, -9.4, -9.5), strict=True))
+assert all(
+    abs(each - stated) < 0.1 for each, stated in zip(sharp, (-9.7, -9.3, -9.4, -9.5), strict=True)
+)
 assert [round(each.expected, 2) for each in (start, of_hard, of_words)] == [-8.76, -8.87, -9.0]
 assert abs(start.spread - 2.88) < 0.02
 assert abs(of_hard.spread - 2.71) < 0.02
@@ -1366,7 +1545,9 @@ assert percent(before[0].any(1)) > 97
 with torch.no_grad():
     torch.manual_seed(0)
     many = [attempts(soft.decoder, range(k, k + 10), 64)[:2] for k in range(0, 60, 10)]
-assert abs(percent(torch.cat([(right & (lengths <= 12)).any(1) for right, lengths in many])) - 83) < 5
+assert (
+    abs(percent(torch.cat([(right & (lengths <= 12)).any(1) for right, lengths in many])) - 83) < 5
+)
 assert learnt["right and brief", 8][0] > 30 > 5 > learnt["right and brief", 8][1]
 assert max(learnt["right", 4][0], learnt["right", 8][0]) < 0
 assert percent(colder[0]) > percent(after[0])

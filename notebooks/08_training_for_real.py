@@ -95,9 +95,13 @@ encoder = encoders.create(mine.encoder.name).to(place)
 vectors = extract(drawn, encoder, features.folder(work, drawn, encoder.name), place, progress=False)
 training = drawn.split("train")
 vocabulary = Vocabulary.from_captions(line for each in training for line in each.references)
-every = pairs(training, vocabulary, 40)  # an image id and a caption's word ids each; of at most 40 words
+every = pairs(
+    training, vocabulary, 40
+)  # an image id and a caption's word ids each; of at most 40 words
 occur = Counter(word for pair in every for word in pair.caption)
-print(f"{len(every):,} captions, {occur.total():,} words with the end marks, of K = {len(vocabulary)} kinds")
+print(
+    f"{len(every):,} captions, {occur.total():,} words with the end marks, of K = {len(vocabulary)} kinds"
+)
 
 
 def padded(chosen) -> tuple[Tensor, Tensor]:
@@ -158,7 +162,9 @@ def overfit(decoder, optimiser, a: Tensor, captions: Tensor, steps: int) -> list
 # `captions != PAD` are the words. Empty the gradients, go backwards, step. Keep `loss.item()`, a number.
 
 # %%
-uniform, by_frequency = known_losses(torch.tensor([float(occur[k]) for k in range(len(vocabulary))]))
+uniform, by_frequency = known_losses(
+    torch.tensor([float(occur[k]) for k in range(len(vocabulary))])
+)
 a_few, few = padded([every[i] for i in range(0, 80, 5)])  # one caption for each of 16 scenes
 by_heart = {}
 for name, shift, attends in (
@@ -182,7 +188,9 @@ for value, name in ((uniform, "$\\ln K$"), (by_frequency, "frequencies alone")):
 axis.set(xlabel="step", ylabel="nats per word", ylim=(0, 5))
 axis.legend(loc="center right")
 plt.show()
-print(f"known: {uniform:.2f} and {by_frequency:.2f}; before the first step: {by_heart['its own pictures'][0]:.2f}")
+print(
+    f"known: {uniform:.2f} and {by_frequency:.2f}; before the first step: {by_heart['its own pictures'][0]:.2f}"
+)
 
 # %% [markdown]
 # It begins at $\ln K$ and ends near 0: gradients reach enough. But with *another scene's* picture beside each caption the batch is learnt just as well, and with the attention cut off from its gradients the loss still falls to 0.03.
@@ -196,9 +204,15 @@ for attends in (True, False):
     decoder.attention.requires_grad_(attends)
     word_losses(decoder(a_few, few).logits, few).sum().div((few != PAD).sum()).backward()
     for part in ("embedding", "attention", "gates_state", "gates_context", "output"):
-        gradients = [weight.grad.flatten() for weight in getattr(decoder, part).parameters() if weight.grad is not None]
+        gradients = [
+            weight.grad.flatten()
+            for weight in getattr(decoder, part).parameters()
+            if weight.grad is not None
+        ]
         norms[part, attends] = torch.cat(gradients).norm().item() if gradients else 0.0
-    line = ", ".join(f"{part} {norm:.3f}" for (part, which), norm in norms.items() if which == attends)
+    line = ", ".join(
+        f"{part} {norm:.3f}" for (part, which), norm in norms.items() if which == attends
+    )
     print("as it is: " if attends else "cut off:  ", line)
 
 # %% [markdown]
@@ -255,7 +269,11 @@ def gradient(sizes: list[int], factors: list[float]) -> Tensor:
     """The gradient after a pass for each part, its mean per word multiplied by its factor."""
     exact.zero_grad()
     for a, captions, factor in zip(a_64.double().split(sizes), rows.split(sizes), factors):
-        (factor * word_losses(exact(a, captions).logits, captions).sum() / (captions != PAD).sum()).backward()
+        (
+            factor
+            * word_losses(exact(a, captions).logits, captions).sum()
+            / (captions != PAD).sum()
+        ).backward()
     return torch.cat([parameter.grad.flatten() for parameter in exact.parameters()])
 
 
@@ -264,7 +282,10 @@ def apart(one: Tensor, other: Tensor) -> float:
 
 
 once = gradient([64], [1.0])
-ways = {"your shares": shares(list(rows.split(sizes))), "by captions": [size / 64 for size in sizes]}
+ways = {
+    "your shares": shares(list(rows.split(sizes))),
+    "by captions": [size / 64 for size in sizes],
+}
 ways |= {"a third each": [1 / 3] * 3, "not multiplied": [1.0] * 3}
 off = {name: apart(gradient(sizes, factors), once) for name, factors in ways.items()}
 for name, value in off.items():
@@ -308,21 +329,37 @@ for steps, more in ((15, 15), (60, 45)):
         ("bfloat16", 1, torch.bfloat16),
     ):
         rounded = (g * factor).to(kind).float() / factor
-        lost[steps, name], error[steps, name] = (rounded == 0).float().mean().item(), apart(rounded, g)
+        lost[steps, name], error[steps, name] = (
+            (rounded == 0).float().mean().item(),
+            apart(rounded, g),
+        )
 figure, axis = plt.subplots(figsize=(7.2, 2.5), layout="constrained")
 for steps, colour in ((15, "#b0b4be"), (60, "C0")):
-    axis.hist(found[steps].abs().log10().numpy(), 80, color=colour, alpha=0.8, label=f"after {steps} steps")
+    axis.hist(
+        found[steps].abs().log10().numpy(),
+        80,
+        color=colour,
+        alpha=0.8,
+        label=f"after {steps} steps",
+    )
 axis.set_ylim(0, 1.4 * axis.get_ylim()[1])  # room for the two labels
 for mark, text in ((2**-25, "float16\nrounds to 0"), (2**-14, "float16\nloses bits")):
     axis.axvline(math.log10(mark), color="C1", linestyle="--")
     axis.annotate(
-        text, (math.log10(mark), axis.get_ylim()[1]), (-5, -2), textcoords="offset points", ha="right", va="top"
+        text,
+        (math.log10(mark), axis.get_ylim()[1]),
+        (-5, -2),
+        textcoords="offset points",
+        ha="right",
+        va="top",
     )
 axis.set(xlabel="size of a gradient, power of ten", ylabel="number of weights", xlim=(-12, -1))
 axis.legend()
 plt.show()
 for (steps, name), share in lost.items():
-    print(f"{steps} steps, {name:24} {100 * share:4.1f} % become zero; error of them all {error[steps, name]:.1e}")
+    print(
+        f"{steps} steps, {name:24} {100 * share:4.1f} % become zero; error of them all {error[steps, name]:.1e}"
+    )
 
 # %% [markdown]
 # After 15 steps float16 rounds 2 to 4 percent of them to zero, after 60 11 to 24 (four seeds). But zeros show its range, not the damage:
@@ -393,7 +430,11 @@ def step(decoder, optimiser, scaler, parts: list, half: torch.dtype, most: float
 torch.manual_seed(0)
 captioner = Captioner(mine, vocabulary, encoder).to(place)
 optimiser = create_optimiser(captioner)
-half = torch.bfloat16 if gpu and torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+half = (
+    torch.bfloat16
+    if gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+    else torch.float16
+)
 scaler = torch.amp.GradScaler(place.type, enabled=gpu and half == torch.float16)
 half = half if gpu else torch.float32  # on a CPU without the hardware 16 bits are slower
 two = [pair for number, pair in enumerate(every) if number % 5 < 2]
@@ -410,7 +451,9 @@ for epoch in range(EPOCHS):
             group["lr"] = learning_rate(len(losses), EPOCHS * per_epoch, WARMUP, HIGHEST)
         parts = []
         for part in both:
-            a = captioner.annotations(vectors.read(part.image_ids).to(place))  # a row for each scene, scaled
+            a = captioner.annotations(
+                vectors.read(part.image_ids).to(place)
+            )  # a row for each scene, scaled
             parts.append((part.by_caption(a), part.captions.to(place)))  # a row for each caption
         losses.append(step(captioner.decoder, optimiser, scaler, parts, half, 5.0))
     print(
@@ -419,7 +462,9 @@ for epoch in range(EPOCHS):
 
 # %% jupyter={"source_hidden": true}
 written = evaluate.generate(captioner, vectors, drawn.split("test"), progress=False)
-right = {name: scenes.exact_match(caption.words, scenes.scene(name)) for name, caption in written.items()}
+right = {
+    name: scenes.exact_match(caption.words, scenes.scene(name)) for name, caption in written.items()
+}
 peaks = [word.values["peak"] for word in maps.measure_all(drawn.split("test"), written)]
 on_it = 100 * sum(peaks) / len(peaks)
 print(f"of 100 test scenes: everything right in {sum(right.values())}", end="; ")
@@ -430,12 +475,16 @@ figure, (axis, other) = plt.subplots(2, 1, figsize=(6.5, 3.4), height_ratios=(2.
 axis.plot(losses)
 for value, name in ((uniform, "$\\ln K$"), (by_frequency, "frequencies alone")):
     axis.axhline(value, color="#b0b4be", linestyle=":")
-    axis.annotate(name, (len(losses), value), (0, 2), textcoords="offset points", ha="right", va="bottom")
+    axis.annotate(
+        name, (len(losses), value), (0, 2), textcoords="offset points", ha="right", va="bottom"
+    )
 axis.set(ylabel="nats per word", ylim=(0, 5))
 other.plot([learning_rate(k, len(losses), WARMUP, HIGHEST) for k in range(len(losses))], "C2")
 other.set(xlabel="step", ylabel="rate", ylim=(0, HIGHEST))
 plt.show()
-photos = [scenes.scene(name).photo() for name in (max(right, key=right.get), min(right, key=right.get))]
+photos = [
+    scenes.scene(name).photo() for name in (max(right, key=right.get), min(right, key=right.get))
+]
 for photo, caption in zip(photos, captioner.caption(photos), strict=True):
     display(plots.attention_figure(photo, caption.words, caption.alphas))
 
@@ -535,10 +584,14 @@ stopped, optimiser = learner(0)
 train_on(stopped, optimiser, batches, 5, runs / "stopped")
 resumed, optimiser = learner(1)
 train_on(resumed, optimiser, batches, 12, runs / "stopped")
-train_on(stopped, torch.optim.Adam(stopped.parameters(), 1e-2), batches[5:], 7, runs / "weights only")
+train_on(
+    stopped, torch.optim.Adam(stopped.parameters(), 1e-2), batches[5:], 7, runs / "weights only"
+)
 differ = (weights(resumed) != weights(whole)).float().mean().item()
 reveal("weights that differ, percent", 100 * differ)
-print(f"from the weights alone: they differ by {100 * apart(weights(stopped), weights(whole)):.0f} % of their length")
+print(
+    f"from the weights alone: they differ by {100 * apart(weights(stopped), weights(whole)):.0f} % of their length"
+)
 
 # %% [markdown] tags=["answer"]
 # 0: every bit is the same.
@@ -623,15 +676,28 @@ seal(my_guess_wrong)
 sys.path.insert(0, str(work))
 import toy
 
-factors = " ".join(str(2 * share) for share in shares([toy.batch()[1][rank::2] for rank in range(2)]))
-command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ddp.py"]
+factors = " ".join(
+    str(2 * share) for share in shares([toy.batch()[1][rank::2] for rank in range(2)])
+)
+command = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "2",
+    "ddp.py",
+]
 environment = os.environ | {"OMP_NUM_THREADS": "1", "FACTORS": factors}
 result = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
 assert result.returncode == 0, result.stderr
 alone = toy.CaptionLoss()
 alone(*toy.batch()).backward()
 one_process = torch.cat([parameter.grad.flatten() for parameter in alone.parameters()])
-wrong = {name: apart(of_ranks, one_process) for name, of_ranks in torch.load(work / "gradients.pt").items()}
+wrong = {
+    name: apart(of_ranks, one_process)
+    for name, of_ranks in torch.load(work / "gradients.pt").items()
+}
 for name, value in wrong.items():
     print(f"{name:8} average: relative difference to one process {value:.1e}")
 reveal("plain average, percent", 100 * wrong["plain"])
@@ -659,7 +725,9 @@ def log_of(folder):
 
 
 logs = {name: log_of(results / name) for name in ("flickr8k-lite0-tuned", "flickr8k-paper-soft")}
-figure, axes = plt.subplots(2, 2, figsize=(8.6, 4.2), height_ratios=(1.5, 1), sharex="col", layout="constrained")
+figure, axes = plt.subplots(
+    2, 2, figsize=(8.6, 4.2), height_ratios=(1.5, 1), sharex="col", layout="constrained"
+)
 for (above, below), (name, epochs) in zip(axes.T, logs.items(), strict=True):
     numbers = [each["epoch"] for each in epochs]
     above.plot(numbers, [each["train_nll"] for each in epochs], "C0o-", label="training")
@@ -699,7 +767,9 @@ def best_and_last(scores: list[float], patience: int) -> tuple[int, int]:
 bleu = [each["dev_bleu4"] for each in logs["flickr8k-paper-soft"]]
 for patience in (1, 3, 10):
     best, last = best_and_last(bleu, patience)
-    print(f"patience {patience:2}: best epoch {best}, dev BLEU-4 {bleu[best - 1]:.2f}; stops after epoch {last}")
+    print(
+        f"patience {patience:2}: best epoch {best}, dev BLEU-4 {bleu[best - 1]:.2f}; stops after epoch {last}"
+    )
 
 # %% [markdown]
 # A patience of 3 would have kept epoch 4 instead of 8, lower by 0.14 BLEU, which may be chance, and stopped after 7 epochs instead of 18.
@@ -735,13 +805,20 @@ for patience in (1, 3, 10):
 # %% tags=["docs:own"] jupyter={"source_hidden": true}
 rows = json.loads((results / "own-photographs.json").read_text())
 figure, axis = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
-for part, colour, label in (("old", "C1", "Flickr8k: what it knew"), ("own", "C0", "COCO: your photographs")):
+for part, colour, label in (
+    ("old", "C1", "Flickr8k: what it knew"),
+    ("own", "C0", "COCO: your photographs"),
+):
     mean, low, high = torch.tensor([row[f"CIDEr of {part}"] for row in rows if not row["old"]]).T
     bars = (mean - low, high - mean)
     axis.errorbar(range(len(mean)), mean, bars, fmt="o-", color=colour, capsize=3, label=label)
 numbers = [row["own"] for row in rows if not row["old"]]
 axis.set(
-    xlabel="photographs to learn from", ylabel="CIDEr", xticks=range(len(numbers)), xticklabels=numbers, ylim=(0, None)
+    xlabel="photographs to learn from",
+    ylabel="CIDEr",
+    xticks=range(len(numbers)),
+    xticklabels=numbers,
+    ylim=(0, None),
 )
 axis.legend()
 plt.show()
@@ -773,7 +850,9 @@ H200 = {  # words per second: median, slowest and fastest round; GB at the peak.
     ("bf16, that hour, compiled", 256): (114_589, 108_704, 120_474, 5.6),
 }
 flickr = counts.read()["train"]
-words = sum((length + 1) * number for length, number in flickr.lengths.items())  # with the end marks
+words = sum(
+    (length + 1) * number for length, number in flickr.lengths.items()
+)  # with the end marks
 step_ms = {
     (name, size): [1000 * size * words / flickr.lengths.total() / rate for rate in rates]
     for (name, size), (*rates, _) in H200.items()
@@ -781,7 +860,9 @@ step_ms = {
 config = DecoderConfig(embedding=512, hidden=512, attention_hidden=512)
 with FlopCounterMode(display=False) as counter:  # what two captions of twelve words cost
     some = torch.zeros(2, 12, dtype=torch.long)
-    word_losses(Decoder(config, 512, 9000)(torch.randn(2, 196, 512), some).logits, some).mean().backward()
+    word_losses(
+        Decoder(config, 512, 9000)(torch.randn(2, 196, 512), some).logits, some
+    ).mean().backward()
 per_word = counter.get_total_flops() / some.numel()
 teraflops = {key: per_word * rates[0] / 1e12 for key, rates in H200.items()}
 
@@ -793,7 +874,12 @@ seal(my_guess_256)
 figure, axis = plt.subplots(figsize=(6.8, 3.2), layout="constrained")
 for (name, size), (middle, slowest, fastest) in step_ms.items():
     colour = "#b0b4be" if "hour" in name else "C1" if name == "bf16" else "C0"
-    bar = axis.barh(f"{name}, {size:,} captions", middle, color=colour, xerr=[[middle - fastest], [slowest - middle]])
+    bar = axis.barh(
+        f"{name}, {size:,} captions",
+        middle,
+        color=colour,
+        xerr=[[middle - fastest], [slowest - middle]],
+    )
     axis.text(slowest + 1, f"{name}, {size:,} captions", f"{middle:.0f}", va="center")
 axis.set(xlabel="milliseconds for a step on the H200, captions of mean length", xlim=(0, 62))
 axis.set_title("the same step in float32 and in bf16")
@@ -804,7 +890,9 @@ print(
     f"{per_word / 1e6:.0f} million operations per word; 256 captions, float32: {teraflops['float32', 256]:.0f} TFLOP/s"
 )
 epoch_seconds = words / H200["float32", 256][0]
-print(f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_seconds:.1f} s an epoch at this rate")
+print(
+    f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_seconds:.1f} s an epoch at this rate"
+)
 
 # %% [markdown] tags=["answer"]
 # 20 milliseconds: four times the captions, and only a fifth more time.
@@ -826,10 +914,16 @@ print(f"Flickr8k: {flickr.lengths.total():,} captions, {words:,} words: {epoch_s
 # ([all rows](../docs/results.md)):
 
 # %% jupyter={"source_hidden": true}
-ours = {line.name: line for line in table.rows(installed.evaluations()) if line.data == "Flickr8k" and line.ours}
+ours = {
+    line.name: line
+    for line in table.rows(installed.evaluations())
+    if line.data == "Flickr8k" and line.ours
+}
 gains = {}
 for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-lite0-")):
-    differences = statistics.differences(*(ours[pair + kind].statistics for kind in ("soft", "none")))
+    differences = statistics.differences(
+        *(ours[pair + kind].statistics for kind in ("soft", "none"))
+    )
     for score in ("BLEU-4", "METEOR", "CIDEr"):
         gains[network, score] = differences[score + " (no brevity penalty)" * (score == "BLEU-4")]
         gain, low, high = gains[network, score]
@@ -888,7 +982,11 @@ def seconds(run) -> float:
 
 
 timed = small()
-plain, brain, quarters = contender(torch.float32, 16), contender(torch.bfloat16, 16), contender(torch.float32, 4)
+plain, brain, quarters = (
+    contender(torch.float32, 16),
+    contender(torch.bfloat16, 16),
+    contender(torch.float32, 4),
+)
 for run in (plain, brain, quarters):
     run()  # the first call is always slow
 verdicts = {}
@@ -947,7 +1045,9 @@ for name, one, other in (
 # What the prose says in numbers, held against this run and the stored results.
 assert abs(by_heart["its own pictures"][0] - uniform) < 0.05
 assert by_frequency < uniform - 0.5
-assert all(each[-1] < 0.1 for each in by_heart.values()), "learnt by heart, with the wrong pictures, too"
+assert all(each[-1] < 0.1 for each in by_heart.values()), (
+    "learnt by heart, with the wrong pictures, too"
+)
 assert round(by_heart["no gradient for the attention"][-1], 2) == 0.03
 assert norms["attention", True] > 0.01
 assert not norms["attention", False]
@@ -992,7 +1092,11 @@ assert step_ms["bf16", 256][2] < step_ms["float32", 256][1]
 assert step_ms["bf16", 512][2] < step_ms["bf16", 1024][1]
 assert step_ms["bf16, another hour", 256][0] > 1.9 * step_ms["bf16", 256][0]
 assert [round(teraflops[key]) for key in (("float32", 256), ("bf16", 1024))] == [11, 31]
-assert [round(100 * 31 / 989), round(3 * 100 * minutes / 60), round(3 * 100 * 20 * epoch_seconds / 3600)] == [3, 29, 4]
+assert [
+    round(100 * 31 / 989),
+    round(3 * 100 * minutes / 60),
+    round(3 * 100 * 20 * epoch_seconds / 3600),
+] == [3, 29, 4]
 assert round(epoch_seconds, 1) == 2.3
 assert flickr.lengths.total() == 30_000
 assert differ == 0
@@ -1009,7 +1113,9 @@ assert all(
     for score in ("BLEU-4", "METEOR", "CIDEr")
 )
 on_scenes = {
-    line.name: line.figures["exact match"] for line in table.rows(installed.evaluations()) if line.data == "scenes"
+    line.name: line.figures["exact match"]
+    for line in table.rows(installed.evaluations())
+    if line.data == "scenes"
 }
 assert [round(on_scenes[name]) for name in ("scenes-soft", "scenes-none")] == [98, 41]
 assert [round(learnt[0][f"CIDEr of {part}"][0]) for part in ("old", "own")] == [65, 35]

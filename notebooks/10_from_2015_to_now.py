@@ -174,7 +174,9 @@ def visible(places: int, words: int) -> Tensor:
 torch.manual_seed(0)
 q, k, v = torch.randn(3, 2, 6, 8)  # (B, C, d) each: B = 2, C = 6, d = 8
 one, two = (x.unflatten(2, (2, -1)).transpose(1, 2) for x in (q, k))
-theirs = functional.scaled_dot_product_attention(one, two, v.unflatten(2, (2, -1)).transpose(1, 2), is_causal=True)
+theirs = functional.scaled_dot_product_attention(
+    one, two, v.unflatten(2, (2, -1)).transpose(1, 2), is_causal=True
+)
 assert_close(read(weights(q, k, 2, visible(0, 6)), v), theirs.transpose(1, 2).flatten(2))
 
 # %% [markdown]
@@ -193,7 +195,12 @@ class Look(nn.Module):
     def __init__(self, d, D, heads):
         super().__init__()
         self.heads = heads
-        self.q, self.k, self.v, self.out = nn.Linear(d, d), nn.Linear(D, d), nn.Linear(D, d), nn.Linear(d, d)
+        self.q, self.k, self.v, self.out = (
+            nn.Linear(d, d),
+            nn.Linear(D, d),
+            nn.Linear(D, d),
+            nn.Linear(d, d),
+        )
 
     def forward(self, x, seen, mask=None):
         alpha = weights(self.q(x), self.k(seen), self.heads, mask)
@@ -243,8 +250,12 @@ class TransformerDecoder(nn.Module):
 trained = Captioner.load(installed.model("scenes-soft"))
 data = scenes.load(500, 0, 100)
 tests = data.split("test")
-vectors = Vectors(trained, Pixels(data), [example.image_id for example in data.examples])  # (600, 196, 128)
-vocabulary = Vocabulary.from_captions(caption for example in data.split("train") for caption in example.references)
+vectors = Vectors(
+    trained, Pixels(data), [example.image_id for example in data.examples]
+)  # (600, 196, 128)
+vocabulary = Vocabulary.from_captions(
+    caption for example in data.split("train") for caption in example.references
+)
 batches = SameLengthBatches(pairs(data.split("train"), vocabulary, 40), 32)
 drawn = [scenes.scene(example.image_id) for example in tests]
 a = vectors.read([example.image_id for example in tests])  # (100, 196, 128)
@@ -255,7 +266,9 @@ def train(weights, rate, loss_of, clip=torch.inf):
     """Four epochs of Adam; the rate rises in the first 15 percent of the steps, and falls."""
     weights = [*weights]
     optimiser = torch.optim.Adam(weights)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=EPOCHS * len(batches), pct_start=0.15)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, rate, total_steps=EPOCHS * len(batches), pct_start=0.15
+    )
     for epoch in range(EPOCHS):
         losses = []
         for batch in batches.epoch(epoch):
@@ -341,7 +354,9 @@ def write(a, longest=24, join=torch.add):
         words = logits.argmax(1)
         ids, maps, history = [*ids, words], [*maps, alpha], [*history, kept]
     ids = torch.stack(ids, 1)
-    rows = [row[: row.index(0)] if 0 in row else row for row in ids.tolist()]  # the end mark is word 0
+    rows = [
+        row[: row.index(0)] if 0 in row else row for row in ids.tolist()
+    ]  # the end mark is word 0
     return ids, [vocabulary.decode(row) for row in rows], torch.stack(maps, 1), history
 
 
@@ -377,9 +392,13 @@ reveal("captions of 100 right in everything", exact)
 shown, index = next(
     (n, words.index("blue"))
     for n, words in enumerate(captions)
-    if "blue" in words[2:5] and np.asarray(data.photo(tests[n])).mean() > 140  # a light picture, on which light shows
+    if "blue" in words[2:5]
+    and np.asarray(data.photo(tests[n])).mean() > 140  # a light picture, on which light shows
 )
-photo, of_blue = data.photo(tests[shown]), maps[shown, index].unflatten(2, (14, 14))  # (2, 4, 14, 14)
+photo, of_blue = (
+    data.photo(tests[shown]),
+    maps[shown, index].unflatten(2, (14, 14)),
+)  # (2, 4, 14, 14)
 pictures = [
     photo,
     *plots.lit(photo, of_blue[0]),
@@ -415,14 +434,20 @@ def telling(captions):
         for phrase in scenes.grammar.phrases(words):
             for index, (kind, _) in phrase.attributes.items():
                 if numbers[index] is not None and kind != "texture":
-                    own, other = (getattr(scene.objects[i], kind) for i in (numbers[index], 1 - numbers[index]))
+                    own, other = (
+                        getattr(scene.objects[i], kind)
+                        for i in (numbers[index], 1 - numbers[index])
+                    )
                     found += [(n, index, kind, own, other, numbers[index])] if own != other else []
     return found
 
 
 def peak_on_it(alpha, asked):
     """The percentage of words whose heaviest cell has its middle on their object. alpha: (words, 196)."""
-    peaks = [(16 * row + 8, 16 * column + 8) for row, column in (divmod(int(cell), 14) for cell in alpha.argmax(1))]
+    peaks = [
+        (16 * row + 8, 16 * column + 8)
+        for row, column in (divmod(int(cell), 14) for cell in alpha.argmax(1))
+    ]
     return 100 * np.mean([masks[n][i][peak] for (n, *_, i), peak in zip(asked, peaks, strict=True)])
 
 
@@ -481,14 +506,25 @@ stops = []  # the asked words by their position: which they are, and what the de
 for t in index_of.unique().tolist():
     rows = (index_of == t).nonzero()[:, 0]
     n = scene_of[rows]
-    stops.append((rows, [(k[n], v[n]) for k, v in seen], [(k[n], v[n]) for k, v in history[t]], t, before[n, t]))
+    stops.append(
+        (
+            rows,
+            [(k[n], v[n]) for k, v in seen],
+            [(k[n], v[n]) for k, v in history[t]],
+            t,
+            before[n, t],
+        )
+    )
 
 
 def odds(light, moved):
     """p (words, K) in place of the asked words, if a light (words, 196) is forced on the moved heads (2, 4)."""
     p = torch.zeros(len(asked), K)
     for rows, *at_hand in stops:
-        changes = [lambda alpha, heads=heads, rows=rows: force(alpha, light[rows, None], heads) for heads in moved]
+        changes = [
+            lambda alpha, heads=heads, rows=rows: force(alpha, light[rows, None], heads)
+            for heads in moved
+        ]
         p[rows] = step(*at_hand, changes)[0].softmax(1)
     return p
 
@@ -498,7 +534,10 @@ def said(light, moved):
 
 
 means = {}  # what a word says: "huge" means ("size", "big")
-for words in [*captions, *(text.lower().rstrip(".").split() for example in tests for text in example.references)]:
+for words in [
+    *captions,
+    *(text.lower().rstrip(".").split() for example in tests for text in example.references),
+]:
     for phrase in scenes.grammar.phrases(words):
         means |= {words[i]: attribute for i, attribute in phrase.attributes.items()}
 
@@ -506,7 +545,10 @@ for words in [*captions, *(text.lower().rstrip(".").split() for example in tests
 def follow(words, asked):
     """The percentage of words that are now true of the other object, and of those that are still true of their own."""
     return [
-        100 * np.mean([means.get(word) == (each[2], each[i]) for word, each in zip(words, asked, strict=True)])
+        100
+        * np.mean(
+            [means.get(word) == (each[2], each[i]) for word, each in zip(words, asked, strict=True)]
+        )
         for i in (4, 3)
     ]
 
@@ -536,7 +578,13 @@ with torch.no_grad():
 asked_lstm = telling([caption.words for caption in lstm])
 rows, at = [n for n, *_ in asked_lstm], [index for _, index, *_ in asked_lstm]
 for name, light in (("own object, LSTM", even), ("other object, LSTM", even.flip(1))):
-    p = look_again(trained, a[rows], [lstm[n].words for n in rows], at, light[rows, [i for *_, i in asked_lstm]])
+    p = look_again(
+        trained,
+        a[rows],
+        [lstm[n].words for n in rows],
+        at,
+        light[rows, [i for *_, i in asked_lstm]],
+    )
     table[name] = follow([trained.vocabulary.words[i] for i in p.argmax(1)], asked_lstm)
 for name, (followed, stayed) in table.items():
     print(f"{name:24} {followed:3.0f} % follow, {stayed:3.0f} % stay")
@@ -594,7 +642,9 @@ for share in (0, 0.25, 0.5, 0.75, 1):
     g = torch.tensor(float(share)).atanh()
     _, texts, _, _ = write(a, join=lambda x, found, g=g: gated(x, found, g))
     opened[share] = len({" ".join(words) for words in texts}), sum(map(named_right, texts, drawn))
-    print(f"tanh(g) = {share:4}: {opened[share][0]:3} different captions, {opened[share][1]:3} of 200 objects right")
+    print(
+        f"tanh(g) = {share:4}: {opened[share][0]:3} different captions, {opened[share][1]:3} of 200 objects right"
+    )
     if share == 0:
         print("   ", *texts[0])
 blind_right = opened[0][1]
@@ -621,8 +671,14 @@ def sequence(a, words, project, E):
 
 # %% jupyter={"source_hidden": true}
 P, W = 6, 5
-lstm = torch.cat([torch.ones(W, P), torch.eye(W)], 1) > 0  # all places, and the state before: h_0 for the first word
-wirings = {"2015: places, and one state": lstm, "this notebook": visible(P, W)[P:], "patches as words": visible(P, W)}
+lstm = (
+    torch.cat([torch.ones(W, P), torch.eye(W)], 1) > 0
+)  # all places, and the state before: h_0 for the first word
+wirings = {
+    "2015: places, and one state": lstm,
+    "this notebook": visible(P, W)[P:],
+    "patches as words": visible(P, W),
+}
 figure, axes = plt.subplots(1, 3, figsize=(9.4, 3.5))
 for axis, (name, mask) in zip(axes, wirings.items(), strict=True):
     picture = np.full((*mask.shape, 3), 0.93)
@@ -738,7 +794,9 @@ for _ in range(3):
     energy.energy(torch.tanh(keys + asks)).sum().backward()
     times.append(time.perf_counter() - began)
 perceptron = min(times) / waits["LSTM"][2]
-print(f"the perceptron's energies for 100 words at once: {100 * perceptron:.0f} % of the LSTM's time")
+print(
+    f"the perceptron's energies for 100 words at once: {100 * perceptron:.0f} % of the LSTM's time"
+)
 
 began = time.perf_counter()
 write(a[:8], longest=60)
@@ -759,11 +817,20 @@ print(f"writing 60 words without your `one_more`: {again:.1f} times as long")
 # ## So why did it win?
 
 # %% jupyter={"source_hidden": true}
-stored = {path.parent.name: json.loads(path.read_text(encoding="utf-8"))["metrics"] for path in installed.evaluations()}
+stored = {
+    path.parent.name: json.loads(path.read_text(encoding="utf-8"))["metrics"]
+    for path in installed.evaluations()
+}
 print("COCO, the paper's Table 1: log-bilinear without attention, soft, hard")
 print("    BLEU-4: 24.3, 24.3, 25.0    METEOR: 20.0, 23.9, 23.0")
-for name, metric in (("flickr8k-lite0", "BLEU-4"), ("flickr8k-lite0", "METEOR"), ("scenes", "exact match")):
-    figures = (f"{kind} {stored[f'{name}-{kind}'][metric]:.2f}" for kind in ("none", "soft", "transformer"))
+for name, metric in (
+    ("flickr8k-lite0", "BLEU-4"),
+    ("flickr8k-lite0", "METEOR"),
+    ("scenes", "exact match"),
+):
+    figures = (
+        f"{kind} {stored[f'{name}-{kind}'][metric]:.2f}" for kind in ("none", "soft", "transformer")
+    )
     print(f"{name}, {metric}:", ", ".join(figures))
 
 # %% [markdown]
@@ -858,7 +925,9 @@ def stay_knowing(moved):
     words = [""] * len(asked)
     for rows, *at_hand in stops:
         changes = [
-            lambda alpha, blind=blind, maps=maps: torch.where(blind[:, None, None], maps[:, :, None], alpha)
+            lambda alpha, blind=blind, maps=maps: torch.where(
+                blind[:, None, None], maps[:, :, None], alpha
+            )
             for blind, maps in zip(moved.view(2, 4), mean_maps[rows].unbind(1))
         ]
         for row, word in zip(rows.tolist(), step(*at_hand, changes)[0].argmax(1).tolist()):
@@ -866,19 +935,26 @@ def stay_knowing(moved):
     return follow(words, asked)[1]
 
 
-mean_maps = torch.stack([maps[n, : len(captions[n])].mean(0) for n in scene_of.tolist()])  # (words, 2, 4, 196)
+mean_maps = torch.stack(
+    [maps[n, : len(captions[n])].mean(0) for n in scene_of.tolist()]
+)  # (words, 2, 4, 196)
 
 
-seated = (torch.arange(16)[:, None] >> torch.arange(4) & 1) > 0  # (16, 4): who of a layer's four sees in each coalition
+seated = (
+    torch.arange(16)[:, None] >> torch.arange(4) & 1
+) > 0  # (16, 4): who of a layer's four sees in each coalition
 verdicts = torch.zeros(16, 16, len(asked), dtype=torch.long)  # by who sees in layer 2, in layer 1
 for number, four in enumerate(seated):
     # Layer 2 reads each word with 16 maps side by side, one for each of its coalitions.
     changes = [
-        lambda alpha, sees=sees: torch.where(sees.T[:, :, None], alpha, 1 / 196) for sees in (four[None], seated)
+        lambda alpha, sees=sees: torch.where(sees.T[:, :, None], alpha, 1 / 196)
+        for sees in (four[None], seated)
     ]
     for rows, *at_hand in stops:
         verdicts[:, number, rows] = step(*at_hand, changes)[0].argmax(2).T
-kept_right = [follow([vocabulary.words[i] for i in row], asked)[1] for row in verdicts.flatten(0, 1).tolist()]
+kept_right = [
+    follow([vocabulary.words[i] for i in row], asked)[1] for row in verdicts.flatten(0, 1).tolist()
+]
 
 # %% [markdown]
 # With all eight heads blind 24 percent of the words stay. **How many stay when only the head that points best can see?**
@@ -917,9 +993,14 @@ for row, label, mark in (
 ):
     axis.plot(points_of, row, mark, label=label)
 axis.annotate(
-    f"head {best // 4 + 1}.{best % 4 + 1}", (points_of[best], votes[best]), (-58, -4), textcoords="offset points"
+    f"head {best // 4 + 1}.{best % 4 + 1}",
+    (points_of[best], votes[best]),
+    (-58, -4),
+    textcoords="offset points",
 )
-axis.set(xlabel="it points: percent of words with the peak on the object", ylabel="percent of the words")
+axis.set(
+    xlabel="it points: percent of words with the peak on the object", ylabel="percent of the words"
+)
 axis.legend()
 plt.show()
 reveal("words that stay when only that head sees, percent", votes[best] + dark)
@@ -947,7 +1028,9 @@ reveal("words that stay when only that head sees, percent", votes[best] + dark)
 names = [f"{layer}.{head}" for layer in (1, 2) for head in range(1, 5)]
 informed, blind = said(blindfold, heads < 0), said(blindfold, heads >= 0)
 case = next(
-    i for i, (n, index, *_) in enumerate(asked) if informed[i] == captions[n][index] and blind[i] != informed[i]
+    i
+    for i, (n, index, *_) in enumerate(asked)
+    if informed[i] == captions[n][index] and blind[i] != informed[i]
 )
 scene_number, place, *_ = asked[case]
 sentence = [f"[{word}]" if t == place else word for t, word in enumerate(captions[scene_number])]
@@ -969,21 +1052,27 @@ for gone in range(9):
 print(f"  {names[by_pointing[0]]} alone        {hearing(by_pointing[:1])}")
 
 seats = [
-    ipywidgets.ToggleButton(value=True, description=f"{name} ({round(value)})", layout={"width": "80px"})
+    ipywidgets.ToggleButton(
+        value=True, description=f"{name} ({round(value)})", layout={"width": "80px"}
+    )
     for name, value in zip(names, values, strict=True)
 ]
 verdict = ipywidgets.HTML()
 
 
 def vote(_=None):
-    verdict.value = f"{' '.join(sentence)}<br>" + hearing([head for head in range(8) if seats[head].value])
+    verdict.value = f"{' '.join(sentence)}<br>" + hearing(
+        [head for head in range(8) if seats[head].value]
+    )
 
 
 for seat in seats:
     seat.observe(vote, "value")
 vote()
 jury = ipywidgets.VBox([ipywidgets.HBox(seats[:4]), ipywidgets.HBox(seats[4:]), verdict])
-on_a_page.show(jury, "> **Run > Run All Cells**, and here are eight seats, with their Shapley values.")
+on_a_page.show(
+    jury, "> **Run > Run All Cells**, and here are eight seats, with their Shapley values."
+)
 
 # %% [markdown]
 # ## How sure are you?
@@ -999,12 +1088,15 @@ for n, (words, scene) in enumerate(zip(captions, drawn, strict=True)):
     for phrase in scenes.grammar.phrases(words):
         for index, (kind, value) in phrase.attributes.items():  # "huge": "size", "big"
             of_kind, alike = (
-                p[n, index, [m[: len(what)] == what for m in meaning]].sum() for what in ((kind,), (kind, value))
+                p[n, index, [m[: len(what)] == what for m in meaning]].sum()
+                for what in ((kind,), (kind, value))
             )
             plain.append(p[n, index].max())
             sure.append(alike / of_kind)
             true.append(scenes.mentions(words, scene)[index] is not None)
-print(f"sure of the word {np.mean(plain):.2f}, of what it says {np.mean(sure):.2f}; right {np.mean(true):.2f}")
+print(
+    f"sure of the word {np.mean(plain):.2f}, of what it says {np.mean(sure):.2f}; right {np.mean(true):.2f}"
+)
 confident, correct = torch.tensor(sure), torch.tensor(true).float()
 tenths = [confident.mul(10).long().clamp(max=9) == n for n in range(10)]
 dots = [(confident[these].mean(), correct[these].mean()) for these in tenths if these.sum() >= 10]
@@ -1015,11 +1107,17 @@ held = [low <= truth <= high for low, high, truth in kept().values()]
 if held:
     n = len(held) + 2
     share = (sum(held) + 1) / n  # Laplace's estimate: an error bar for one range, too
-    axis.errorbar(0.8, np.mean(held), (share * (1 - share) / n) ** 0.5, marker="*", markersize=14, label="you")
+    axis.errorbar(
+        0.8, np.mean(held), (share * (1 - share) / n) ** 0.5, marker="*", markersize=14, label="you"
+    )
 axis.set(xlabel="how sure", ylabel="share that was right", aspect="equal")
 axis.legend(frameon=False)
 plt.show()
-print(f"{sum(held)} of your {len(held)} ranges held the truth" if held else "no range of yours is kept here")
+print(
+    f"{sum(held)} of your {len(held)} ranges held the truth"
+    if held
+    else "no range of yours is kept here"
+)
 
 # %% [markdown]
 # The captioner is 97 percent sure of what its words say, on average, and right in 98 percent. ("Big" and "huge" share one opinion, so
@@ -1062,7 +1160,9 @@ class Midnight(nn.Module):
     def parts(self):
         """The weights of what talks, of what sees, and of the gates."""
         layers = self.talker.layers
-        sees = nn.ModuleList([self.project, *(part for layer in layers for part in (layer.places, layer.norms[1]))])
+        sees = nn.ModuleList(
+            [self.project, *(part for layer in layers for part in (layer.places, layer.norms[1]))]
+        )
         gates = [layer.g for layer in layers]
         other = {id(p) for p in [*sees.parameters(), *gates]}
         return [p for p in self.parameters() if id(p) not in other], [*sees.parameters()], gates
@@ -1080,14 +1180,21 @@ def coarse(a):
 # Each scene gives two questions. The answer alone is learnt; the question is given.
 
 # %% jupyter={"source_hidden": true}
-SIDES = {"above": "above", "below": "below", "left of": "to the left of", "right of": "to the right of"}
+SIDES = {
+    "above": "above",
+    "below": "below",
+    "left of": "to the left of",
+    "right of": "to the right of",
+}
 SAYS = {"above": "above", "over": "above", "left": "left", "right": "right"}
 SAYS |= dict.fromkeys(("below", "under", "beneath", "underneath"), "below")
 
 
 def learn(weights, gates, steps, rate, loss_of, watch=lambda number: None):
     """Adam; its rate, five times as high for gates, rises in the first tenth of the steps and falls in the last fifth."""
-    optimiser = torch.optim.Adam([{"params": weights, "lr": rate}, {"params": gates, "lr": 5 * rate}])
+    optimiser = torch.optim.Adam(
+        [{"params": weights, "lr": rate}, {"params": gates, "lr": 5 * rate}]
+    )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda k: min(1, (k + 1) / steps * 10, (steps - k) / steps * 5)
     )
@@ -1113,7 +1220,9 @@ def morning(model):
         Example(
             f"text-{n}",
             "train",
-            scenes.grammar.captions(np.random.RandomState(n), both_ways(scenes.scene(f"text-{n}"))[n % 2]),
+            scenes.grammar.captions(
+                np.random.RandomState(n), both_ways(scenes.scene(f"text-{n}"))[n % 2]
+            ),
         )
         for n in range(3000)
     ]
@@ -1122,7 +1231,9 @@ def morning(model):
 
     def loss_of():
         words = next(stream)
-        logits = model(torch.zeros(len(words), 1, 130), functional.pad(words[:, :-1], (1, 0), value=K))
+        logits = model(
+            torch.zeros(len(words), 1, 130), functional.pad(words[:, :-1], (1, 0), value=K)
+        )
         return functional.cross_entropy(logits.flatten(0, 1), words.flatten())
 
     learn(model.parts()[0], [], 700, 4e-3, loss_of)
@@ -1142,14 +1253,20 @@ class Quiz:
         for scene in self.drawn:
             for meaning in both_ways(scene):
                 one, two = (
-                    f"the {kind.size} {kind.texture} {kind.colour} {kind.shape}".replace(" plain", "")
+                    f"the {kind.size} {kind.texture} {kind.colour} {kind.shape}".replace(
+                        " plain", ""
+                    )
                     for kind in (meaning.first, meaning.second)
                 )
-                question, answer = map(vocabulary.encode, (f"{one} is", f"{SIDES[meaning.relation]} {two}"))
+                question, answer = map(
+                    vocabulary.encode, (f"{one} is", f"{SIDES[meaning.relation]} {two}")
+                )
                 rows.append([*question, *answer, *[0] * (16 - len(question) - len(answer))])
                 lengths.append((len(question), len(question) + len(answer) + 1))
         self.words = torch.tensor(rows)
-        self.asked, whole = (torch.arange(16) < torch.tensor(each)[:, None] for each in zip(*lengths))
+        self.asked, whole = (
+            torch.arange(16) < torch.tensor(each)[:, None] for each in zip(*lengths)
+        )
         self.told = whole & ~self.asked
 
     @torch.no_grad()
@@ -1166,15 +1283,23 @@ class Quiz:
     def exactly(self, words, some):
         """Which sentences (N, 16) are right about their scenes in everything: (N,)."""
         pairs = zip(map(vocabulary.decode, words.tolist()), self.of[some].tolist())
-        return torch.tensor([float(scenes.exact_match(text, self.drawn[number])) for text, number in pairs])
+        return torch.tensor(
+            [float(scenes.exact_match(text, self.drawn[number])) for text, number in pairs]
+        )
 
     def marks(self, model, elsewhere=0):
         """The percentages of answers that are right in everything, and that name the right side."""
         every = torch.arange(len(self.words))
         said, _ = self.answered(model, every, elsewhere=elsewhere)
         starts = self.asked.sum(1).tolist()
-        texts = ([vocabulary.decode(row[n:]) for row, n in zip(each.tolist(), starts)] for each in (said, self.words))
-        sides = [[next((SAYS[word] for word in text if word in SAYS), None) for text in each] for each in texts]
+        texts = (
+            [vocabulary.decode(row[n:]) for row, n in zip(each.tolist(), starts)]
+            for each in (said, self.words)
+        )
+        sides = [
+            [next((SAYS[word] for word in text if word in SAYS), None) for text in each]
+            for each in texts
+        ]
         right = np.mean([one == other for one, other in zip(*sides)])
         return 100 * self.exactly(said, every).mean().item(), 100 * right
 
@@ -1199,26 +1324,44 @@ ALL_DAY = False
 def afternoon(model, quiz, steps=5000, rate=2e-3, watch=lambda number: None):
     """Questions and answers; only what sees, and the gates, learn."""
     _, sees, gates = model.parts()
-    learn(sees, gates, steps, rate, lambda: answer_loss(model, quiz, torch.randint(0, len(quiz.words), (32,))), watch)
+    learn(
+        sees,
+        gates,
+        steps,
+        rate,
+        lambda: answer_loss(model, quiz, torch.randint(0, len(quiz.words), (32,))),
+        watch,
+    )
 
 
-quiz = Quiz(data.split("train"), vectors.read([example.image_id for example in data.split("train")]))
+quiz = Quiz(
+    data.split("train"), vectors.read([example.image_id for example in data.split("train")])
+)
 unseen = scenes.load(0, 0, 400)  # its first 100 are `tests`
-exam = Quiz(unseen.examples, Vectors(trained, Pixels(unseen), [each.image_id for each in unseen.examples]).a)
+exam = Quiz(
+    unseen.examples, Vectors(trained, Pixels(unseen), [each.image_id for each in unseen.examples]).a
+)
 torch.manual_seed(0)
 model = Midnight()
 tea = copy.deepcopy(model)
 if ALL_DAY:
     more = scenes.load(1000, 0, 0)
-    thousand = Quiz(more.examples, Vectors(trained, Pixels(more), [each.image_id for each in more.examples]).a)
+    thousand = Quiz(
+        more.examples, Vectors(trained, Pixels(more), [each.image_id for each in more.examples]).a
+    )
     morning(model)
-    afternoon(model, thousand, watch=lambda number: number == 2000 and tea.load_state_dict(model.state_dict()))
+    afternoon(
+        model,
+        thousand,
+        watch=lambda number: number == 2000 and tea.load_state_dict(model.state_dict()),
+    )
 else:
     file = load_file(Path(lessons.__file__).with_name("midnight.safetensors"))
     # What talks is the same at tea and at night.
     for each, moment in ((model, "night."), (tea, "night."), (tea, "tea.")):
         each.load_state_dict(
-            {key.removeprefix(moment): file[key] for key in file if key.startswith(moment)}, strict=False
+            {key.removeprefix(moment): file[key] for key in file if key.startswith(moment)},
+            strict=False,
         )
 
 shut = copy.deepcopy(model)
@@ -1237,7 +1380,10 @@ figure, axes = plt.subplots(1, 4, figsize=(9.4, 3))
 for axis, number in zip(axes, range(0, 200, 50)):
     axis.imshow(data.photo(tests[number // 2]))
     cut = int(exam.asked[number].sum())
-    lines = [" ".join(vocabulary.decode(part)) for part in (told[number, :cut].tolist(), told[number, cut:].tolist())]
+    lines = [
+        " ".join(vocabulary.decode(part))
+        for part in (told[number, :cut].tolist(), told[number, cut:].tolist())
+    ]
     axis.set_title("\n... ".join(lines), fontsize=8, wrap=True)
     axis.set_axis_off()
 show_photographs(figure)
@@ -1278,7 +1424,9 @@ rewards = []
 def reward_loss(model, quiz, some, group=8, sharp=2.0):
     """The loss of eight answers to each of some questions, drawn by chance; `sharp` doubles the logits, so that few are nonsense."""
     some = some.repeat_interleave(group)
-    said, own = quiz.answered(model, some, lambda logits: torch.multinomial((sharp * logits).softmax(1), 1)[:, 0])
+    said, own = quiz.answered(
+        model, some, lambda logits: torch.multinomial((sharp * logits).softmax(1), 1)[:, 0]
+    )
     rewards.append(quiz.exactly(said, some).view(-1, group))
     logits = model(quiz.a[quiz.of[some]], functional.pad(said[:, :-1], (1, 0), value=K))
     log_p = (sharp * logits).log_softmax(2).gather(2, said[:, :, None])[:, :, 0] * own
@@ -1287,7 +1435,11 @@ def reward_loss(model, quiz, some, group=8, sharp=2.0):
 
 # %% jupyter={"source_hidden": true}
 results, took = {"at tea-time": exam.marks(tea)}, {}
-for name, rate in (("rewards, rate 0.0003", 3e-4), ("rewards, rate 0.001", 1e-3), ("answers, rate 0.001", 1e-3)):
+for name, rate in (
+    ("rewards, rate 0.0003", 3e-4),
+    ("rewards, rate 0.001", 1e-3),
+    ("answers, rate 0.001", 1e-3),
+):
     pupil = copy.deepcopy(tea)
     _, sees, gates = pupil.parts()
     torch.manual_seed(0)
@@ -1312,7 +1464,9 @@ for name, rate in (("rewards, rate 0.0003", 3e-4), ("rewards, rate 0.001", 1e-3)
         gain = (now - before).view(-1, 2).mean(1)  # of a scene's two answers
         error = 100 * gain.std().item() / len(gain) ** 0.5
 for name, (whole, side) in results.items():
-    print(f"{name:20} the right side {side:3.0f} %, everything right {whole:3.0f} %, {took.get(name, 0):2.0f} s")
+    print(
+        f"{name:20} the right side {side:3.0f} %, everything right {whole:3.0f} %, {took.get(name, 0):2.0f} s"
+    )
 print(
     f"rate 0.0003: standard error of the gain {error:.1f} points; in {100 * unanimous:.0f} % of the groups all eight agreed"
 )
@@ -1338,8 +1492,13 @@ print(
 # What the prose says in numbers, held against this run and the stored results.
 assert abs(right - 194) <= 4
 assert abs(exact - 77) <= 8
-assert sum(named_right(*each) == 2 and not scenes.exact_match(*each) for each in zip(captions, drawn)) >= 12
-assert [sum(p.numel() for p in part.parameters()) // 1000 for part in (decoder, trained.decoder)] == [545, 739]
+assert (
+    sum(named_right(*each) == 2 and not scenes.exact_match(*each) for each in zip(captions, drawn))
+    >= 12
+)
+assert [
+    sum(p.numel() for p in part.parameters()) // 1000 for part in (decoder, trained.decoder)
+] == [545, 739]
 assert abs(peak_on_it(mean_map, asked) - 96) < 2
 assert abs(np.min(points) - 5) < 2 > abs(np.max(points) - 94)
 assert peak_on_it(still, asked) > min(map(min, points)), "worse than a map that ignores the word"
@@ -1357,15 +1516,26 @@ assert abs(knowing[best] - 36) < 3
 assert points_of[3] < peak_on_it(still, asked), "head 1.4"
 assert abs(values[3] - 10) < 2
 things = [
-    [(each.relation, *((kind.colour, kind.shape) for kind in (each.first, each.second))) for each in pair if each]
+    [
+        (each.relation, *((kind.colour, kind.shape) for kind in (each.first, each.second)))
+        for each in pair
+        if each
+    ]
     for pair in zip(map(scenes.grammar.parse, captions), (scene.meaning for scene in drawn))
 ]
-misplaced = [pair for pair in things if len(pair) == 2 and pair[0] != pair[1] and {*pair[0][1:]} == {*pair[1][1:]}]
+misplaced = [
+    pair
+    for pair in things
+    if len(pair) == 2 and pair[0] != pair[1] and {*pair[0][1:]} == {*pair[1][1:]}
+]
 assert abs(len(misplaced) - 10) < 3
 assert not scenes.exact_match(captions[shown], drawn[shown]), "the caption of the eight maps"
 assert [sum(p.numel() for p in part) // 1000 for part in model.parts()[:2]] == [108, 41]
 assert abs(error - 1.3) < 0.2
-assert all(abs(marks[name][1] - 25) < 8 and marks[name][0] < 3 for name in ("gates shut", "the next scene's picture"))
+assert all(
+    abs(marks[name][1] - 25) < 8 and marks[name][0] < 3
+    for name in ("gates shut", "the next scene's picture")
+)
 assert marks["its own picture"][1] > 80
 whole = {name: result[0] for name, result in results.items()}
 assert max(abs(one - two) for one, two in zip(whole.values(), (58, 62, 54, 70), strict=True)) < 2.5
@@ -1376,7 +1546,9 @@ assert round(stored["scenes-soft"]["exact match"]) == 98
 assert 90 <= round(stored["scenes-transformer"]["peak"]) <= 97
 assert 93 <= round(stored["scenes-soft"]["peak"]) <= 97
 for metric in ("BLEU-4", "METEOR"):
-    none, soft, transformer = (stored[f"flickr8k-lite0-{kind}"][metric] for kind in ("none", "soft", "transformer"))
+    none, soft, transformer = (
+        stored[f"flickr8k-lite0-{kind}"][metric] for kind in ("none", "soft", "transformer")
+    )
     assert abs(soft - none - 0.1) < 0.06
     assert transformer < soft
 assert abs(dark - 24) < 3
@@ -1440,7 +1612,9 @@ print(f"{yours} of the 4 parts are yours")
 # %% jupyter={"source_hidden": true}
 HARD = False
 torch.manual_seed(0)
-mine = Captioner(trained.recipe, vocabulary, trained.encoder)  # a fresh decoder on the trained encoder
+mine = Captioner(
+    trained.recipe, vocabulary, trained.encoder
+)  # a fresh decoder on the trained encoder
 plugged.plug(mine, attention, "yours")
 
 
@@ -1460,13 +1634,18 @@ def by_estimator(decoder, a, captions):
 
 
 if HARD:
-    mine.decoder = further.train(mine.decoder, "hard", by_estimator, further.captions(mine, data, "train"), 32, 100)
+    mine.decoder = further.train(
+        mine.decoder, "hard", by_estimator, further.captions(mine, data, "train"), 32, 100
+    )
 mine.eval()
 
 
 def table_of(picture):
     """The captioner as your search wants it, for one picture (1, L, D): from the words so far to the next ones' probabilities."""
-    annotations, states = mine.decoder.project(picture), {}  # the state after each beginning that has been asked about
+    annotations, states = (
+        mine.decoder.project(picture),
+        {},
+    )  # the state after each beginning that has been asked about
 
     @torch.no_grad()
     def after(words):
@@ -1525,7 +1704,9 @@ def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
 # %% jupyter={"source_hidden": true}
 PAGE = ""  # "my_captioner.pdf"
 said_by_mine, maps_of_mine = describe(a)
-references = [[line.lower().rstrip(".").split() for line in example.references] for example in tests]
+references = [
+    [line.lower().rstrip(".").split() for line in example.references] for example in tests
+]
 whole = sum(scenes.exact_match(words, scene) for words, scene in zip(said_by_mine, drawn))
 print(
     f"{yours} of 4 parts are yours; BLEU-4 {100 * metric(said_by_mine, references, 4):.1f}; right in everything: {whole} of {len(tests)}"
@@ -1534,7 +1715,10 @@ print(
 figure, axes = plt.subplots(6, 1 + max(map(len, said_by_mine[:6])), figsize=(15, 7))
 for row, example, words, alphas in zip(axes, tests, said_by_mine, maps_of_mine):
     photo = data.photo(example)
-    pictures = [np.asarray(photo), *plots.lit(photo, alphas[: len(words) + 1].unflatten(1, (14, 14)), 112)]
+    pictures = [
+        np.asarray(photo),
+        *plots.lit(photo, alphas[: len(words) + 1].unflatten(1, (14, 14)), 112),
+    ]
     for axis, picture, title in zip(row, pictures, ["", *words]):
         axis.imshow(picture)
         axis.set_title(title, fontsize=10)

@@ -9,13 +9,22 @@ from satlib.errors import SatlibError
 YOURS, COURSE = Path("work/exercises"), Path("exercises")
 
 
-@command(option("files", type=Path, nargs="*", help=f"notebooks or folders; by default {YOURS}, or else {COURSE}"))
+@command(
+    option(
+        "files",
+        type=Path,
+        nargs="*",
+        help=f"notebooks or folders; by default {YOURS}, or else {COURSE}",
+    )
+)
 def check(options: argparse.Namespace) -> int:
     """Run exercise notebooks and report which exercises are done, blank, wrong or missing."""
     try:
         from satcourse.checks import grading
     except ModuleNotFoundError as error:
-        raise SatlibError(f"satlib check needs {error.name}; run: pip install 'satlib[course]'") from error
+        raise SatlibError(
+            f"satlib check needs {error.name}; run: pip install 'satlib[course]'"
+        ) from error
     return grading.main(options.files or [YOURS if YOURS.is_dir() else COURSE])
 
 

@@ -19,6 +19,13 @@ def show_photographs(figure: Figure) -> None:
     """Display a pyplot figure as a JPEG and close it: of photographs, a PNG has several times the bytes."""
     buffer, options = io.BytesIO(), {"quality": 85, "subsampling": 0}
     # Cut to what is drawn, as the notebook cuts its PNGs: a title is not cut off, and no margin is left over.
-    figure.savefig(buffer, format="jpeg", dpi=2 * figure.dpi, bbox_inches="tight", pad_inches=0.1, pil_kwargs=options)
+    figure.savefig(
+        buffer,
+        format="jpeg",
+        dpi=2 * figure.dpi,
+        bbox_inches="tight",
+        pad_inches=0.1,
+        pil_kwargs=options,
+    )
     plt.close(figure)
     display(Image(buffer.getvalue(), format="jpeg", width=open_image(buffer).width // 2))

@@ -89,9 +89,13 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         partial.replace(path)
     except OSError as error:
-        raise SatlibError(f"cannot write {path}: {error.strerror}; free some space or choose another folder") from error
+        raise SatlibError(
+            f"cannot write {path}: {error.strerror}; free some space or choose another folder"
+        ) from error
     finally:
-        with contextlib.suppress(OSError):  # there is none after a success, and no folder where that is a file
+        with contextlib.suppress(
+            OSError
+        ):  # there is none after a success, and no folder where that is a file
             partial.unlink()
 
 
@@ -116,7 +120,10 @@ Header = TypeVar("Header")
 
 
 def read_safetensors(
-    path: Path, kind: type[Header] = dict[str, Any], what: str = "from satlib", advice: str = "copy the file again"
+    path: Path,
+    kind: type[Header] = dict[str, Any],
+    what: str = "from satlib",
+    advice: str = "copy the file again",
 ) -> tuple[Header, dict[str, "Tensor"]]:
     """The JSON header, of the type `kind`, and the tensors of a file written by `write_safetensors`; any other is a SatlibError."""
     if not path.is_file():
@@ -127,19 +134,27 @@ def read_safetensors(
             # Copies, because reading mapped tensors would kill the process (SIGBUS) if the file were truncated later.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
-        with open(path, "rb") as raw:  # only now: the length at the start of a safetensors file may look like a pickle
+        with open(
+            path, "rb"
+        ) as raw:  # only now: the length at the start of a safetensors file may look like a pickle
             if raw.read(2) in (b"PK", b"\x80\x02", b"\x80\x04"):
                 raise SatlibError(
                     f"{path} is a pickle, which could run arbitrary code; satlib reads only safetensors"
                 ) from error
         reason = " ".join(str(error).split())
-        raise SatlibError(f"{path} is damaged or truncated ({reason}); copy it again or train again") from error
+        raise SatlibError(
+            f"{path} is damaged or truncated ({reason}); copy it again or train again"
+        ) from error
     if "satlib" not in metadata:
-        raise SatlibError(f"{path} holds weights, but not from satlib; give a run's folder or its model.safetensors")
+        raise SatlibError(
+            f"{path} holds weights, but not from satlib; give a run's folder or its model.safetensors"
+        )
     return decode(metadata["satlib"], kind, f"the header of {path}", what, advice), tensors
 
 
-def write_safetensors(path: Path, tensors: dict[str, "Tensor"], header: msgspec.Struct | dict[str, Any]) -> None:
+def write_safetensors(
+    path: Path, tensors: dict[str, "Tensor"], header: msgspec.Struct | dict[str, Any]
+) -> None:
     """Write tensors and a JSON header atomically (`replacing`)."""
     from safetensors.torch import save_file
 
@@ -148,16 +163,22 @@ def write_safetensors(path: Path, tensors: dict[str, "Tensor"], header: msgspec.
     with replacing(path) as partial:
         try:
             save_file(tensors, partial, metadata={"satlib": msgspec.json.encode(header).decode()})
-        except safetensors.SafetensorError as error:  # safetensors does not raise an OSError for a full disk
+        except (
+            safetensors.SafetensorError
+        ) as error:  # safetensors does not raise an OSError for a full disk
             reason = " ".join(str(error).split())
-            raise SatlibError(f"cannot write {path}: {reason}; free some space or choose another folder") from error
+            raise SatlibError(
+                f"cannot write {path}: {reason}; free some space or choose another folder"
+            ) from error
 
 
 def require_finite(tensors: Mapping[str, "Tensor"], path: Path) -> None:
     """Refuse tensors of a file that hold NaN or infinity."""
     for name, value in tensors.items():
         if not value.isfinite().all():
-            raise SatlibError(f"{path}: {name} holds values that are not finite, or beyond its number format")
+            raise SatlibError(
+                f"{path}: {name} holds values that are not finite, or beyond its number format"
+            )
 
 
 def packed(tensors: dict[str, "Tensor"], storage: str) -> Iterator[tuple[str, "Tensor"]]:
@@ -210,7 +231,9 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
-def read_ahead(read: Callable[[Item], Value], items: Iterable[Item], threads: int = 2) -> Iterator[Value]:
+def read_ahead(
+    read: Callable[[Item], Value], items: Iterable[Item], threads: int = 2
+) -> Iterator[Value]:
     """Yield read(item) for each item in order, while threads read the next few."""
     items = iter(items)
     with ThreadPoolExecutor(threads) as pool:

@@ -40,10 +40,14 @@ class DataConfig(_Section):
     """The captions, and how they become word ids."""
 
     name: str = "flickr8k"  # the data set, or the path of your own folder
-    vocabulary_size: Annotated[int, Meta(ge=3)] = 10_000  # K, the largest vocabulary, special tokens included
+    vocabulary_size: Annotated[int, Meta(ge=3)] = (
+        10_000  # K, the largest vocabulary, special tokens included
+    )
     min_count: Positive = 1  # how often a word occurs in the training captions at least; rarer words are unknown words
     max_length: Positive = 40  # the length in words of the longest caption that is trained on
-    train_images: Natural = 0  # the number of training images, from the first; 0 takes all, of each of several sets
+    train_images: Natural = (
+        0  # the number of training images, from the first; 0 takes all, of each of several sets
+    )
     captions: Positive = 5  # the number of captions of a training image, from the first
 
 
@@ -53,8 +57,12 @@ class EncoderConfig(_Section):
     name: str = "vgg19"  # one that satlib info lists, or model:NAME, a captioner's trained encoder
     pretrained: bool = True  # whether it starts from its trained weights
     train: bool = False  # whether it is trained with the decoder; otherwise satlib features computes its vectors once
-    frozen_statistics: bool = False  # whether batch normalisation stays as it is in an encoder that trains
-    scale: Factor = 1.0  # the factor of annotation vectors; 1 / their root mean square brings them to about 1
+    frozen_statistics: bool = (
+        False  # whether batch normalisation stays as it is in an encoder that trains
+    )
+    scale: Factor = (
+        1.0  # the factor of annotation vectors; 1 / their root mean square brings them to about 1
+    )
     view: View = "whole"  # what it sees of a photograph: whole, squeezed to a square, or crop, its middle (the paper)
 
 
@@ -66,19 +74,31 @@ class DecoderConfig(_Section):
     hidden: Positive = 512  # n, the size of the LSTM's state; of all vectors of a Transformer
     layers: Positive = 2  # the Transformer's layers
     heads: Positive = 4  # the Transformer's heads in each layer, a divisor of decoder.hidden
-    attention: Literal["soft", "hard", "none"] = "soft"  # section 4.2, section 4.1, or the mean vector at every word
+    attention: Literal["soft", "hard", "none"] = (
+        "soft"  # section 4.2, section 4.1, or the mean vector at every word
+    )
     attention_hidden: Positive = 256  # the hidden units of the attention MLP
-    gate: bool = True  # whether beta, the scalar gate of section 4.2.1, multiplies the context vector
-    output_tanh: bool = False  # whether a tanh precedes L_o, as in the official code but not in equation 7
+    gate: bool = (
+        True  # whether beta, the scalar gate of section 4.2.1, multiplies the context vector
+    )
+    output_tanh: bool = (
+        False  # whether a tanh precedes L_o, as in the official code but not in equation 7
+    )
     dropout: Share = 0.5  # the dropout rate: initial state, h_t and output layer; of a Transformer, what each part adds
 
 
 class ObjectiveConfig(_Section):
     """The loss."""
 
-    maximise: Literal["likelihood", "reward"] = "likelihood"  # of true captions, or of captions that a model generates
-    doubly_stochastic: Weight = 1.0  # lambda of equation 14; with hard attention it is 0 unless the recipe gives it
-    boxes: Weight = 0.0  # the weight of the loss that draws a noun's map into its boxes (needs --entities)
+    maximise: Literal["likelihood", "reward"] = (
+        "likelihood"  # of true captions, or of captions that a model generates
+    )
+    doubly_stochastic: Weight = (
+        1.0  # lambda of equation 14; with hard attention it is 0 unless the recipe gives it
+    )
+    boxes: Weight = (
+        0.0  # the weight of the loss that draws a noun's map into its boxes (needs --entities)
+    )
 
 
 class HardConfig(_Section):
@@ -86,9 +106,15 @@ class HardConfig(_Section):
 
     samples: Positive = 1  # N, the number of attention paths sampled per caption
     expectation: Share = 0.5  # the probability that an image uses the expected context vector in place of a sampled one
-    anneal: Share = 0.0  # the share of training in which that probability falls from 1; 0 keeps it constant
-    reward: Literal["sentence", "to-come"] = "sentence"  # log p of the caption (the paper), or of the words from t on
-    baseline: Literal["moving-average", "none", "leave-one-out", "learned"] = "moving-average"  # the reward's baseline
+    anneal: Share = (
+        0.0  # the share of training in which that probability falls from 1; 0 keeps it constant
+    )
+    reward: Literal["sentence", "to-come"] = (
+        "sentence"  # log p of the caption (the paper), or of the words from t on
+    )
+    baseline: Literal["moving-average", "none", "leave-one-out", "learned"] = (
+        "moving-average"  # the reward's baseline
+    )
     lambda_r: Weight = 1.0  # the weight of the score-function term
     lambda_e: Weight = 0.01  # the weight of the entropy term
 
@@ -97,7 +123,9 @@ class RewardConfig(_Section):
     """The reward, if objective.maximise is "reward"; no effect otherwise."""
 
     samples: Annotated[int, Meta(ge=2)] = 5  # N, the number of captions sampled per image
-    baseline: Literal["leave-one-out", "greedy", "group"] = "leave-one-out"  # RLOO, self-critical training, or GRPO
+    baseline: Literal["leave-one-out", "greedy", "group"] = (
+        "leave-one-out"  # RLOO, self-critical training, or GRPO
+    )
     cider: Weight = 1.0  # the weight of CIDEr-D, which is 0 to 10
     bleu1: Weight = 0.0  # the weight of sentence BLEU-1, which is 0 to 1
     bleu4: Weight = 0.0  # the weight of sentence BLEU-4, which is 0 to 1
@@ -107,23 +135,47 @@ class RewardConfig(_Section):
 class TrainingConfig(_Section):
     """The optimiser, the schedule, and early stopping."""
 
-    optimiser: Literal["adam", "muon", "rmsprop"] = "adam"  # muon: of matrices, adam for the rest; rmsprop: the paper's
-    learning_rate: Weight = 5e-4  # the peak learning rate of the decoder, and of an encoder trained from scratch
-    encoder_learning_rate: Weight = 1e-4  # the peak learning rate of an encoder trained from pretrained weights
-    schedule: Literal["constant", "cosine", "linear"] = "constant"  # cosine falls to 0 all the time, linear at the end
+    optimiser: Literal["adam", "muon", "rmsprop"] = (
+        "adam"  # muon: of matrices, adam for the rest; rmsprop: the paper's
+    )
+    learning_rate: Weight = (
+        5e-4  # the peak learning rate of the decoder, and of an encoder trained from scratch
+    )
+    encoder_learning_rate: Weight = (
+        1e-4  # the peak learning rate of an encoder trained from pretrained weights
+    )
+    schedule: Literal["constant", "cosine", "linear"] = (
+        "constant"  # cosine falls to 0 all the time, linear at the end
+    )
     warmup: Natural = 0  # the number of batches over which the learning rate grows from zero
-    batches: Literal["captions", "images"] = "captions"  # what a batch holds: captions of one length, or whole images
-    batch_size: Positive = 64  # captions in a batch; images, if batches hold images or the objective is reward
+    batches: Literal["captions", "images"] = (
+        "captions"  # what a batch holds: captions of one length, or whole images
+    )
+    batch_size: Positive = (
+        64  # captions in a batch; images, if batches hold images or the objective is reward
+    )
     epochs: Positive = 30  # the largest number of epochs
-    epoch_images: Natural = 0  # the images of an epoch, in each the next ones, if batches hold images; 0 takes all
+    epoch_images: Natural = (
+        0  # the images of an epoch, in each the next ones, if batches hold images; 0 takes all
+    )
     select: Literal["bleu4", "nll", "reward"] = "bleu4"  # the dev score that selects the best epoch
     patience: Positive = 10  # epochs without a better dev score after which training stops early
-    augment: bool = False  # whether an encoder that trains sees random parts of the images, mirrored or not
-    drop_places: Share = 0.0  # the share of the places that a batch leaves out, drawn for each batch
-    drop_dimensions: Share = 0.0  # the dropout rate of the annotation vectors' dimensions, the same in all places
+    augment: bool = (
+        False  # whether an encoder that trains sees random parts of the images, mirrored or not
+    )
+    drop_places: Share = (
+        0.0  # the share of the places that a batch leaves out, drawn for each batch
+    )
+    drop_dimensions: Share = (
+        0.0  # the dropout rate of the annotation vectors' dimensions, the same in all places
+    )
     clip: Weight = 5.0  # the largest norm of the gradient; 0 turns clipping off
-    average: Share = 0.0  # the decay of the weights' moving average, which is judged and saved; 0 turns it off
-    precision: Literal["auto", "float32", "bf16", "fp16"] = "auto"  # of products; auto: bf16 if a GPU trains encoders
+    average: Share = (
+        0.0  # the decay of the weights' moving average, which is judged and saved; 0 turns it off
+    )
+    precision: Literal["auto", "float32", "bf16", "fp16"] = (
+        "auto"  # of products; auto: bf16 if a GPU trains encoders
+    )
     seed: Natural = 0  # the seed of all random numbers
 
 
@@ -131,9 +183,13 @@ class DecodingConfig(_Section):
     """How captions are generated."""
 
     beam: Positive = 3  # the beam width; 1 is greedy decoding
-    length_normalisation: Weight = 0.0  # hypotheses are ranked by log p / length^x; 0 ranks by log p
+    length_normalisation: Weight = (
+        0.0  # hypotheses are ranked by log p / length^x; 0 ranks by log p
+    )
     max_length: Positive = 30  # the largest number of words in a generated caption
-    no_repeat: bool = False  # whether a caption has each noun, verb and adjective once at most; English only
+    no_repeat: bool = (
+        False  # whether a caption has each noun, verb and adjective once at most; English only
+    )
     look: Look = "expected"  # hard attention's context: the weighted mean, the likeliest place, or a place drawn
 
 
@@ -155,7 +211,9 @@ REMOVED: dict[str, Any] = {
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True):
     """All values of a run, as in the file `recipe.toml` of its folder."""
 
-    name: Annotated[str, Meta(pattern=r'^[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}\Z')]  # also a folder's
+    name: Annotated[
+        str, Meta(pattern=r'^[^\x00-\x1f/\\:*?"<>|.][^\x00-\x1f/\\:*?"<>|]{0,59}\Z')
+    ]  # also a folder's
     data: DataConfig = DataConfig()
     encoder: EncoderConfig = EncoderConfig()
     decoder: DecoderConfig = DecoderConfig()
@@ -181,8 +239,13 @@ SECTIONS: dict[str, type[_Section]] = {
 
 def declared(section: str) -> dict[str, str]:
     """The options of a section with their types and meanings, as they are written above."""
-    lines = re.findall(r"^    (\w+): (.+) = .+?  # (.+)$", inspect.getsource(SECTIONS[section]), re.MULTILINE)
-    return {name: re.sub(r"^Literal.(.*).$", r"\1", kind) + ": " + meaning for name, kind, meaning in lines}
+    lines = re.findall(
+        r"^    (\w+): (.+) = .+?  # (.+)$", inspect.getsource(SECTIONS[section]), re.MULTILINE
+    )
+    return {
+        name: re.sub(r"^Literal.(.*).$", r"\1", kind) + ": " + meaning
+        for name, kind, meaning in lines
+    }
 
 
 def explained(recipe: Recipe) -> str:
@@ -191,7 +254,9 @@ def explained(recipe: Recipe) -> str:
     for section, kind in SECTIONS.items():
         lines += ["", f"[{section}]  # {kind.__doc__}"]
         for name, meaning in declared(section).items():
-            lines.append(f"{f'{name} = {json.dumps(getattr(getattr(recipe, section), name))}':32}  # {meaning}")
+            lines.append(
+                f"{f'{name} = {json.dumps(getattr(getattr(recipe, section), name))}':32}  # {meaning}"
+            )
     return "\n".join(lines[1:])
 
 
@@ -226,12 +291,16 @@ def load(name: str, changes: Sequence[str] = ()) -> Recipe:
 
 def changed(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
     """Nested dictionaries with changes of the form "section.key=value", the value as in TOML or a text without quotes."""
-    result = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    result = {
+        name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()
+    }
     for change in changes:
         option, equals, text = change.partition("=")
         section, _, key = option.strip().partition(".")
         if not (equals and key):
-            raise SatlibError(f"cannot read {change!r}; write section.key=value, for example training.epochs=3")
+            raise SatlibError(
+                f"cannot read {change!r}; write section.key=value, for example training.epochs=3"
+            )
         result.setdefault(section, {})[key] = parse_value(text)
     return result
 
@@ -247,7 +316,9 @@ def parse_value(text: str) -> Any:
 def from_dict(values: Mapping[str, Any]) -> Recipe:
     """Build a recipe from nested dictionaries; an option or a value that is not valid, or two that do not go together, are refused."""
     values = {
-        section: {key: value for key, value in table.items() if REMOVED.get(f"{section}.{key}") != value}
+        section: {
+            key: value for key, value in table.items() if REMOVED.get(f"{section}.{key}") != value
+        }
         if isinstance(table, Mapping)
         else table
         for section, table in values.items()
@@ -256,7 +327,9 @@ def from_dict(values: Mapping[str, Any]) -> Recipe:
         recipe = msgspec.convert(values, Recipe)
     except msgspec.ValidationError as error:
         raise SatlibError(f"the recipe is not valid: {error}{_explanation(str(error))}") from error
-    if recipe.decoder.attention == "hard" and "doubly_stochastic" not in values.get("objective", {}):
+    if recipe.decoder.attention == "hard" and "doubly_stochastic" not in values.get(
+        "objective", {}
+    ):
         objective = msgspec.structs.replace(recipe.objective, doubly_stochastic=0.0)
         recipe = msgspec.structs.replace(recipe, objective=objective)
     for message, wrong in _conflicts(recipe).items():
@@ -269,7 +342,11 @@ def _explanation(problem: str) -> str:
     """What an option is that has an invalid value, or the option that was meant."""
     if unknown := re.search(r"unknown field `(\w+)`(?: - at `\$\.(\w+)`)?", problem):
         key, section = unknown.groups()
-        options = [f"{name}.{option}" for name in SECTIONS for option in declared(name)] if section else SECTIONS
+        options = (
+            [f"{name}.{option}" for name in SECTIONS for option in declared(name)]
+            if section
+            else SECTIONS
+        )
         elsewhere = [option for option in options if option.endswith(f".{key}")]
         return (
             f" (did you mean {elsewhere[0]}?)"
@@ -289,7 +366,12 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
 
 def _conflicts(recipe: Recipe) -> dict[str, bool]:
     """What to say of values that are valid one by one but not together, and whether the recipe has them."""
-    encoder, decoder, objective, training = recipe.encoder, recipe.decoder, recipe.objective, recipe.training
+    encoder, decoder, objective, training = (
+        recipe.encoder,
+        recipe.decoder,
+        recipe.objective,
+        recipe.training,
+    )
     rewarded = objective.maximise == "reward"
     return {
         "a frozen encoder needs pretrained weights; set encoder.pretrained or encoder.train to true": (

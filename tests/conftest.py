@@ -33,7 +33,9 @@ SLOW = (
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: left out by `make test`")
-    config.addinivalue_line("markers", "needs_java: runs METEOR or the PTB tokenizer; skipped where no Java works")
+    config.addinivalue_line(
+        "markers", "needs_java: runs METEOR or the PTB tokenizer; skipped where no Java works"
+    )
 
 
 def pytest_collection_modifyitems(items):
@@ -74,8 +76,12 @@ def few_paraphrases(tmp_path_factory):
 @pytest.fixture(scope="session")
 def chromium():
     """Where Chromium is; skips the test where it, or Playwright, is missing."""
-    pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (pip install playwright)")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    pytest.importorskip(
+        "playwright.sync_api", reason="Playwright is not installed (pip install playwright)"
+    )
+    path = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     return path or pytest.skip("no Chromium on the PATH (apt install chromium)")
 
 
@@ -94,7 +100,9 @@ def browser(chromium):
 @pytest.fixture(autouse=True)
 def _java_or_skip(request):
     if request.node.get_closest_marker("needs_java") and not request.getfixturevalue("java"):
-        pytest.skip("no Java that works on the PATH (apt install default-jre-headless, brew install openjdk)")
+        pytest.skip(
+            "no Java that works on the PATH (apt install default-jre-headless, brew install openjdk)"
+        )
 
 
 @pytest.fixture(scope="module", autouse=True)

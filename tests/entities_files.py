@@ -4,7 +4,10 @@ CHILD = "[/EN#1/people A child] in [/EN#2/clothing a pink dress] near [/EN#3/sce
 GIRL = "[/EN#1/people The girl] 's [/EN#2/clothing/other dress] , [/EN#0/notvisual which] is pink ."
 
 
-def annotation(size=(200, 100), objects=((("1",), (20, 10, 60, 90)), (("2",), (20, 50, 60, 70)), (("3",), None))):
+def annotation(
+    size=(200, 100),
+    objects=((("1",), (20, 10, 60, 90)), (("2",), (20, 50, 60, 70)), (("3",), None)),
+):
     """The XML of a photograph; an object without corners has no box."""
     body = ""
     for names, corners in objects:
@@ -13,7 +16,9 @@ def annotation(size=(200, 100), objects=((("1",), (20, 10, 60, 90)), (("2",), (2
             inner += "<scene>1</scene><nobndbox>1</nobndbox>"
         else:
             tags = zip(("xmin", "ymin", "xmax", "ymax"), corners, strict=True)
-            inner += "<bndbox>" + "".join(f"<{tag}>{value}</{tag}>" for tag, value in tags) + "</bndbox>"
+            inner += (
+                "<bndbox>" + "".join(f"<{tag}>{value}</{tag}>" for tag, value in tags) + "</bndbox>"
+            )
         body += f"<object>{inner}</object>\n"
     width, height = size
     return f"<annotation>\n<size><width>{width}</width><height>{height}</height></size>\n{body}</annotation>\n"
@@ -25,5 +30,7 @@ def write(folder, images):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for number, (xml, captions) in images.items():
         (folder / "Annotations" / f"{number}.xml").write_text(xml, encoding="utf-8")
-        (folder / "Sentences" / f"{number}.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
+        (folder / "Sentences" / f"{number}.txt").write_text(
+            "\n".join(captions) + "\n", encoding="utf-8"
+        )
     return folder

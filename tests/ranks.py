@@ -52,13 +52,17 @@ def train(job):
             os.kill(os.getpid(), kind)
 
     loop.Trainer.update = watched
-    if "peak" in job:  # the likeliest place in the stead of a sample: what two runs can be compared by
+    if (
+        "peak" in job
+    ):  # the likeliest place in the stead of a sample: what two runs can be compared by
         HardAttention.draw = staticmethod(lambda alpha: alpha.argmax(-1))
     chosen, data, folder = tiny.the_recipe(*job["changes"]), tiny.data(), Path(job["folder"])
     reader = features.Pixels(data) if chosen.encoder.train else Reader()
     start = Path(job["start"]) if "start" in job else None
     with distributed.launched(torch.device("cpu")) as device:
-        loop.train(chosen, data, reader, folder, device, False, start, save_seconds=job.get("seconds", 600))
+        loop.train(
+            chosen, data, reader, folder, device, False, start, save_seconds=job.get("seconds", 600)
+        )
         if distributed.current().first:
             (folder / "losses.json").write_text(json.dumps(losses))
 
@@ -75,15 +79,23 @@ def extract(job):
 
     encoders.Encoder.forward = forward
     with distributed.launched(torch.device("cpu")) as device:
-        extract_features(tiny.data(20, 2, 1), encoders.create("tiny"), Path(job["folder"]), device, 4, False)
+        extract_features(
+            tiny.data(20, 2, 1), encoders.create("tiny"), Path(job["folder"]), device, 4, False
+        )
         print(f"{len(encoded)} images", file=sys.stderr)
 
 
 def process(job, rank, port, said):
     os.dup2(said, 2)
-    torch.set_num_threads(1)  # once after the fork, before several threads would replace torch's pool at the same time
+    torch.set_num_threads(
+        1
+    )  # once after the fork, before several threads would replace torch's pool at the same time
     if job["size"] > 1:
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(job["size"])}
+        os.environ |= {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "WORLD_SIZE": str(job["size"]),
+        }
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     if job.get("double"):
         torch.set_default_dtype(torch.float64)
@@ -112,8 +124,16 @@ def main():
     torch.set_num_threads(1)
     encoders._BUILDERS["tiny"] = tiny.build
     plots.curves_figure = lambda history: plots.Figure(figsize=(0.1, 0.1))
-    with tempfile.TemporaryDirectory() as folder:  # what is imported now is not imported again in each process
-        loop.train(tiny.the_recipe("training.epochs=1"), tiny.data(), Reader(), Path(folder), progress=False)
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # what is imported now is not imported again in each process
+        loop.train(
+            tiny.the_recipe("training.epochs=1"),
+            tiny.data(),
+            Reader(),
+            Path(folder),
+            progress=False,
+        )
     for line in sys.stdin:
         job, port, children = json.loads(line), free_port(), []
         with tempfile.TemporaryFile("w+", encoding="utf-8") as said:

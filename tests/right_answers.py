@@ -34,7 +34,9 @@ def right(id):
 @right("0.1")
 def evidence_by_counting(here, elsewhere):
     words = [max(range(len(p)), key=p.tolist().__getitem__) for p in here]
-    return torch.stack([(elsewhere[:, w] < p[w]).float().mean() >= 0.95 for p, w in zip(here, words, strict=True)])
+    return torch.stack(
+        [(elsewhere[:, w] < p[w]).float().mean() >= 0.95 for p, w in zip(here, words, strict=True)]
+    )
 
 
 @right("1.2")
@@ -47,17 +49,27 @@ def greedy_recursive(step, s, longest, y=None):
     return [y, *words], [alpha, *weights]
 
 
-RIGHT["1.3"] += [lambda e, a: (sum(w * x for w, x in zip(e.softmax(0), a, strict=True)), e.softmax(0))]
+RIGHT["1.3"] += [
+    lambda e, a: (sum(w * x for w, x in zip(e.softmax(0), a, strict=True)), e.softmax(0))
+]
 RIGHT["1.4"] += [lambda e, mask: torch.where(mask, e, -torch.inf).log_softmax(1).exp()]
 RIGHT["1.5"] += [
-    lambda a, s, P, Q, b, v: torch.stack([((P @ w.T).T + Q @ q + b).tanh() @ v for w, q in zip(a, s, strict=True)])
+    lambda a, s, P, Q, b, v: torch.stack(
+        [((P @ w.T).T + Q @ q + b).tanh() @ v for w, q in zip(a, s, strict=True)]
+    )
 ]
 
 
 @right("1.7")
 def noun_or_next_by_loop(peak, own, noun):
-    rows = [(p - o, n - o) for p, o, n in zip(peak.tolist(), own.tolist(), noun.tolist(), strict=True) if n != o + 1]
-    return 100 * sum(p == n for p, n in rows) / len(rows), 100 * sum(p == 1 for p, _ in rows) / len(rows)
+    rows = [
+        (p - o, n - o)
+        for p, o, n in zip(peak.tolist(), own.tolist(), noun.tolist(), strict=True)
+        if n != o + 1
+    ]
+    return 100 * sum(p == n for p, n in rows) / len(rows), 100 * sum(p == 1 for p, _ in rows) / len(
+        rows
+    )
 
 
 @right("2.3")
@@ -70,7 +82,9 @@ def unpool_by_loop(values, pooled):
 
 
 RIGHT["2.1"] += [lambda x: x.permute(0, 2, 3, 1).reshape(len(x), -1, x.shape[1])]
-RIGHT["2.2"] += [lambda layers: reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)]
+RIGHT["2.2"] += [
+    lambda layers: reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)
+]
 RIGHT["2.5"] += [lambda a, q: (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()]
 RIGHT["3.1"] += [lambda caption: re.findall(r"[^\W_]+(?:[-'][^\W_]+)*", caption.lower())]
 
@@ -79,7 +93,11 @@ RIGHT["3.1"] += [lambda caption: re.findall(r"[^\W_]+(?:[-'][^\W_]+)*", caption.
 def likeness_by_standardising(picture, channel, place, channels, places):
     unit = [(x - x.mean()) / (x - x.mean()).norm() for x in (picture(c, place) for c in channels)]
     return np.mean(
-        [(unit[channels.index(channel)] * x).sum() for c, x in zip(channels, unit, strict=True) if c != channel]
+        [
+            (unit[channels.index(channel)] * x).sum()
+            for c, x in zip(channels, unit, strict=True)
+            if c != channel
+        ]
     )
 
 
@@ -93,7 +111,12 @@ def byte_pairs_by_lists(counts, number):
 
     words, merges = [([*word], times) for word, times in counts.items()], []
     while len(merges) < number:
-        found = [pair for pieces, times in words for pair in itertools.pairwise(pieces) for _ in range(times)]
+        found = [
+            pair
+            for pieces, times in words
+            for pair in itertools.pairwise(pieces)
+            for _ in range(times)
+        ]
         merges.append(sorted(Counter(found).items(), key=lambda item: (-item[1], item[0]))[0][0])
         words = [(join(pieces, merges[-1]), times) for pieces, times in words]
     return merges
@@ -117,14 +140,22 @@ def even_batches(lengths, size):
 def energies_by_loop(a, h, W_a, W_h, b, v):
     images = zip(a, h, strict=True)
     return torch.stack(
-        [torch.stack([v.dot(torch.tanh(W_a @ x + W_h @ s + b)) for x in places]) for places, s in images]
+        [
+            torch.stack([v.dot(torch.tanh(W_a @ x + W_h @ s + b)) for x in places])
+            for places, s in images
+        ]
     )
 
 
 @right("4.4")
 def lstm_cell(Ey, h, c, z, W, U, Z, b):
     cell = nn.LSTMCell(Ey.shape[1] + z.shape[1], h.shape[1])
-    merged = {"weight_ih": torch.cat([W, Z], 1), "weight_hh": U, "bias_ih": b, "bias_hh": torch.zeros_like(b)}
+    merged = {
+        "weight_ih": torch.cat([W, Z], 1),
+        "weight_hh": U,
+        "bias_ih": b,
+        "bias_hh": torch.zeros_like(b),
+    }
     return torch.func.functional_call(cell, merged, (torch.cat([Ey, z], 1), (h, c)))
 
 
@@ -150,11 +181,19 @@ def outside_by_the_nearest_blend(a, k):  # Frank and Wolfe
 
 
 RIGHT["3.7"] += [lambda: ("A café's T-shirt, 'blue'; one",)]
-RIGHT["3.5"] += [lambda losses, lengths: torch.cat([row[:n] for row, n in zip(losses, lengths, strict=True)]).mean()]
+RIGHT["3.5"] += [
+    lambda losses, lengths: torch.cat(
+        [row[:n] for row, n in zip(losses, lengths, strict=True)]
+    ).mean()
+]
 RIGHT["4.2"] += [lambda e: (e - e.logsumexp(1, keepdim=True)).exp()]
-RIGHT["4.3"] += [lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1))]
+RIGHT["4.3"] += [
+    lambda e, a: (torch.einsum("bl,bld->bd", torch.softmax(e, -1), a), torch.softmax(e, -1))
+]
 RIGHT["5.1"] += [lambda C, L: (L - C) ** 2 / L]
-RIGHT["5.2"] += [lambda alphas: alphas.shape[2] - 2 * alphas.sum((1, 2)) + alphas.double().sum(1).pow(2).sum(1)]
+RIGHT["5.2"] += [
+    lambda alphas: alphas.shape[2] - 2 * alphas.sum((1, 2)) + alphas.double().sum(1).pow(2).sum(1)
+]
 RIGHT["5.4"] += [lambda weight, C, L: C * weight * (1 / L)]
 
 
@@ -206,7 +245,9 @@ def all_words_first(step, state, darts):
 def satlibs_loss(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
     """From logits that are log-probabilities of two words: that of the caption, and the rest."""
     logits = torch.stack([log_p_word, torch.log1p(-log_p_word.exp())], 2)
-    module = VariationalBound(HardConfig(baseline="moving-average", lambda_r=lambda_r, lambda_e=lambda_e), 1)
+    module = VariationalBound(
+        HardConfig(baseline="moving-average", lambda_r=lambda_r, lambda_e=lambda_e), 1
+    )
     module.average.fill_(baseline)
     output = Output(logits, alphas, alphas[:, :, 0], places, alphas[:, :, :1])
     return module.eval()(output, torch.zeros_like(places)).loss
@@ -218,7 +259,9 @@ def beam_as_a_table(next_words, width, longest):
     beams, done = {(): 0.0}, {}
     for _ in range(longest):
         options = {
-            (*words, w): total + math.log(p) for words, total in beams.items() for w, p in next_words(words).items()
+            (*words, w): total + math.log(p)
+            for words, total in beams.items()
+            for w, p in next_words(words).items()
         }
         best = sorted(options, key=options.__getitem__, reverse=True)[:width]
         done |= {words: options[words] for words in best if words[-1] == END}
@@ -246,7 +289,10 @@ def exponential_of_the_mean_logarithm(captions, references, N):
     for n in range(1, N + 1):
         totals = [max(0, len(words) - n + 1) for words in captions]
         rows = zip(captions, references, totals, strict=True)
-        precisions.append(sum(union_of_references(words, each, n) * total for words, each, total in rows) / sum(totals))
+        precisions.append(
+            sum(union_of_references(words, each, n) * total for words, each, total in rows)
+            / sum(totals)
+        )
     return math.exp(sum(map(math.log, precisions)) / N) if all(precisions) else 0.0
 
 
@@ -259,7 +305,12 @@ def best_lie(references):
             changed = " ".join([*words[:place], OPPOSITES.get(word, word), *words[place + 1 :]])
             if scenes.grammar.parse(changed) != scenes.grammar.parse(references[0]):
                 tried.append(changed)
-    return max(tried, key=lambda caption: metrics.bleu({"": caption}, {"": references})["BLEU-4 (no brevity penalty)"])
+    return max(
+        tried,
+        key=lambda caption: metrics.bleu({"": caption}, {"": references})[
+            "BLEU-4 (no brevity penalty)"
+        ],
+    )
 
 
 @right("7.9")
@@ -271,7 +322,9 @@ def harmonic_mean(said, there):
 @right("8.1")
 def as_cross_entropies(counts):
     logits = counts.clamp(min=1e-30).log()
-    return math.log(counts.numel()), nn.functional.cross_entropy(logits[None], (counts / counts.sum())[None]).item()
+    return math.log(counts.numel()), nn.functional.cross_entropy(
+        logits[None], (counts / counts.sum())[None]
+    ).item()
 
 
 @right("8.2")
@@ -307,7 +360,9 @@ def sums_over_all_words(decoder, optimiser, scaler, parts, half, most):
         scaler.scale(loss).backward()
         total += loss.item()
     scaler.unscale_(optimiser)
-    nn.utils.clip_grad_norm_([weight for group in optimiser.param_groups for weight in group["params"]], most)
+    nn.utils.clip_grad_norm_(
+        [weight for group in optimiser.param_groups for weight in group["params"]], most
+    )
     scaler.step(optimiser)
     scaler.update()
     return total
@@ -330,19 +385,28 @@ def by_distance(alpha, mask, tolerance):
 @right("9.2")
 def by_parts_covered(alpha, mask):
     h, w = alpha.shape
-    return (alpha.double() * mask.float().unflatten(0, (h, -1)).unflatten(2, (w, -1)).mean((1, 3))).sum()
+    return (
+        alpha.double() * mask.float().unflatten(0, (h, -1)).unflatten(2, (w, -1)).mean((1, 3))
+    ).sum()
 
 
-RIGHT["8.4"] += [lambda parts: [(y >= 0).sum().item() / sum((z >= 0).sum().item() for z in parts) for y in parts]]
+RIGHT["8.4"] += [
+    lambda parts: [(y >= 0).sum().item() / sum((z >= 0).sum().item() for z in parts) for y in parts]
+]
 RIGHT["9.3"] += [
-    lambda mask, h, w: functional.normalize(mask.view(h, -1, w, mask.shape[1] // w).sum((1, 3)).flatten().float(), 1, 0)
+    lambda mask, h, w: functional.normalize(
+        mask.view(h, -1, w, mask.shape[1] // w).sum((1, 3)).flatten().float(), 1, 0
+    )
 ]
 
 
 @right("9.5")
 def by_bootstrap(cured, placebos):
     draws = torch.randint(len(cured), (2000, len(cured)))
-    return all(((cured.double() - each.double())[draws].mean(1).quantile(0.025) > 0).item() for each in placebos)
+    return all(
+        ((cured.double() - each.double())[draws].mean(1).quantile(0.025) > 0).item()
+        for each in placebos
+    )
 
 
 @right("10.1")
@@ -366,7 +430,9 @@ def force_map_by_map(alpha, light, moved):
 
 
 RIGHT["10.2"] += [
-    lambda alpha, v: torch.einsum("bhcl,blhe->bche", alpha, v.unflatten(2, (alpha.shape[1], -1))).flatten(2)
+    lambda alpha, v: torch.einsum(
+        "bhcl,blhe->bche", alpha, v.unflatten(2, (alpha.shape[1], -1))
+    ).flatten(2)
 ]
 RIGHT["10.3"] += [
     lambda p, w: torch.tensor([[j < p or p <= j <= i for j in range(p + w)] for i in range(p + w)]),
@@ -377,11 +443,16 @@ RIGHT["10.3"] += [
 def one_more_by_torch(q, k, v, kept, heads):
     keys, values = (torch.hstack(pair) for pair in zip(kept, (k, v), strict=True))
     parts = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q, keys, values))
-    return functional.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2), [keys, values]
+    return functional.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2), [
+        keys,
+        values,
+    ]
 
 
 RIGHT["10.6"] += [lambda x, found, g: torch.addcmul(x, (2 * g).sigmoid() * 2 - 1, found)]
-RIGHT["10.7"] += [lambda stay, n: torch.tensor([stay(row) - stay(row | True) for row in ~torch.eye(n).bool()])]
+RIGHT["10.7"] += [
+    lambda stay, n: torch.tensor([stay(row) - stay(row | True) for row in ~torch.eye(n).bool()])
+]
 
 
 @right("10.10")

@@ -17,14 +17,19 @@ def differences(one, other):
 
 def contents(run):
     """What a run's folder holds, by name; tensors as bytes, because 0.0 and -0.0 compare as equal."""
-    found = {path.name: path.read_bytes() for path in run.iterdir() if path.suffix in (".toml", ".json")}
+    found = {
+        path.name: path.read_bytes() for path in run.iterdir() if path.suffix in (".toml", ".json")
+    }
     found |= {path.name: True for path in run.iterdir() if path.name not in found}
     found[LOG] = without_clock([json.loads(line) for line in (run / LOG).read_text().splitlines()])
     for file in (CHECKPOINT, MODEL):
         header, tensors = read_safetensors(run / file)
-        found |= {f"{file}: {key} of its header": without_clock(value) for key, value in header.items()}
         found |= {
-            f"{file}: {key}": (value.dtype, value.shape, value.numpy().tobytes()) for key, value in tensors.items()
+            f"{file}: {key} of its header": without_clock(value) for key, value in header.items()
+        }
+        found |= {
+            f"{file}: {key}": (value.dtype, value.shape, value.numpy().tobytes())
+            for key, value in tensors.items()
         }
     return found
 

@@ -15,7 +15,11 @@ B, L, WIDTH = 3, 5, 6
 def by_loop(energy, a_i, h):
     """f_att(a_i, h) for one place and one image, in plain Python."""
     dot = lambda u, v: sum(x * y for x, y in zip(u, v, strict=True))  # noqa: E731
-    W_a, b, W_h = energy.annotation.weight.tolist(), energy.annotation.bias.tolist(), energy.state.weight.tolist()
+    W_a, b, W_h = (
+        energy.annotation.weight.tolist(),
+        energy.annotation.bias.tolist(),
+        energy.state.weight.tolist(),
+    )
     units = [math.tanh(dot(W_a[k], a_i) + b[k] + dot(W_h[k], h)) for k in range(WIDTH)]
     return dot(energy.energy.weight[0].tolist(), units)
 
@@ -25,14 +29,19 @@ def test_energy_equals_a_loop_over_places(D, n):
     torch.manual_seed(0)
     energy = attention.AdditiveEnergy(D, n, WIDTH).double()
     a, h = torch.randn(B, L, D).double(), torch.randn(B, n).double()
-    expected = [[by_loop(energy, a[b, i].tolist(), h[b].tolist()) for i in range(L)] for b in range(B)]
+    expected = [
+        [by_loop(energy, a[b, i].tolist(), h[b].tolist()) for i in range(L)] for b in range(B)
+    ]
     torch.testing.assert_close(energy(energy.annotation(a), h), torch.tensor(expected).double())
 
 
 def test_gradients_by_finite_differences():
     torch.manual_seed(1)
     soft = attention.create("soft", 3, 5, WIDTH).double()
-    a, h = torch.randn(B, L, 3).double().requires_grad_(), torch.randn(B, 5).double().requires_grad_()
+    a, h = (
+        torch.randn(B, L, 3).double().requires_grad_(),
+        torch.randn(B, 5).double().requires_grad_(),
+    )
     assert torch.autograd.gradcheck(lambda a, h: soft(a, soft.keys(a), h)[:2], (a, h))
 
 

@@ -32,7 +32,9 @@ def test_the_order_is_fixed_by_seed_and_epoch(kind):
     given = [Pair(f"{i}", (2, END)) if kind is SameLengthBatches else f"{i}" for i in range(100)]
 
     def order(seed, epoch):
-        return [image_id for batch in kind(given, 8, seed).epoch(epoch) for image_id in batch.image_ids]
+        return [
+            image_id for batch in kind(given, 8, seed).epoch(epoch) for image_id in batch.image_ids
+        ]
 
     assert order(0, 1) == order(0, 1)
     assert len({tuple(order(*at)) for at in ((0, 1), (0, 2), (1, 1), (1, 2))}) == 4
@@ -42,7 +44,11 @@ def test_pairs_of_usable_captions():
     """With the end mark; without what is too long or has no known word."""
     references = ("A dog", "a", "a a a", "zebra quagga", "a zebra", ".")
     found = pairs([Example("1.jpg", "train", references)], Vocabulary(["a", "dog"]), max_length=2)
-    assert found == [Pair("1.jpg", (2, 3, END)), Pair("1.jpg", (2, END)), Pair("1.jpg", (2, 1, END))]
+    assert found == [
+        Pair("1.jpg", (2, 3, END)),
+        Pair("1.jpg", (2, END)),
+        Pair("1.jpg", (2, 1, END)),
+    ]
 
 
 @given(some_pairs, st.integers(1, 12), st.integers(0, 3))
@@ -60,7 +66,9 @@ def test_every_image_exactly_once_with_all_its_captions_or_none(all_pairs, batch
         seen = Counter()
         for batch in drawn:
             assert captions or batch.captions.shape == (len(batch.image_ids), 0)
-            for name, ids in zip(batch.images if captions else (), batch.captions.tolist(), strict=bool(captions)):
+            for name, ids in zip(
+                batch.images if captions else (), batch.captions.tolist(), strict=bool(captions)
+            ):
                 words = ids[: ids.index(END) + 1]
                 assert ids[len(words) :] == [PAD] * (len(ids) - len(words))
                 seen[Pair(name, tuple(words))] += 1
@@ -72,7 +80,9 @@ def test_short_epochs_pass_over_all_images_before_one_comes_again(count, batch_s
     names = [f"{i}" for i in range(count)]
     batches = ImageBatches(names, batch_size, 3, None, per_epoch)
     parts = max(1, count // per_epoch)  # what is left over has its turn in another pass
-    epochs = [[name for batch in batches.epoch(i) for name in batch.image_ids] for i in range(parts)]
+    epochs = [
+        [name for batch in batches.epoch(i) for name in batch.image_ids] for i in range(parts)
+    ]
     assert {len(epoch) for epoch in epochs} == {min(per_epoch, count)}
     seen = Counter(name for epoch in epochs for name in epoch)
     assert set(seen.values()) == {1}

@@ -37,12 +37,17 @@ class TestFile:
             assert loaded.recipe == captioner.recipe
             state = captioner.state_dict()
             assert state.keys() == loaded.state_dict().keys()
-            assert all(torch.equal(value, state[name]) for name, value in loaded.state_dict().items())
+            assert all(
+                torch.equal(value, state[name]) for name, value in loaded.state_dict().items()
+            )
 
     @pytest.mark.parametrize("trained", [False, True])
     def test_a_frozen_encoder_is_shared_and_a_trained_one_is_the_files(self, tmp_path, trained):
         """Its weights in the file never go into the encoder that other models use."""
-        captioner, shared = tiny.decided(changes=[f"encoder.train={trained}".lower()]), encoders.create("tiny")
+        captioner, shared = (
+            tiny.decided(changes=[f"encoder.train={trained}".lower()]),
+            encoders.create("tiny"),
+        )
         if trained:
             torch.nn.init.ones_(captioner.encoder.body[1].weight)
         captioner.save(tmp_path / "model.safetensors")
@@ -52,11 +57,15 @@ class TestFile:
         assert shared.weights_hash == before
         assert loaded.encoder.weights_hash == captioner.encoder.weights_hash
 
-    @pytest.mark.parametrize(("storage", "least", "most"), [("float16", 0.45, 0.7), ("int8", 0.2, 0.6)])
+    @pytest.mark.parametrize(
+        ("storage", "least", "most"), [("float16", 0.45, 0.7), ("int8", 0.2, 0.6)]
+    )
     def test_smaller_storage_has_a_bounded_error(self, captioner, tmp_path, storage, least, most):
         captioner.save(tmp_path / "whole.safetensors")
         captioner.save(tmp_path / "small.safetensors", storage)
-        size = {name: (tmp_path / f"{name}.safetensors").stat().st_size for name in ("whole", "small")}
+        size = {
+            name: (tmp_path / f"{name}.safetensors").stat().st_size for name in ("whole", "small")
+        }
         header = len(json.dumps(read_safetensors(tmp_path / "small.safetensors")[0]))
         assert least < (size["small"] - header) / (size["whole"] - header) < most
         loaded = Captioner.load(tmp_path / "small.safetensors")
@@ -69,7 +78,9 @@ class TestFile:
             assert found.dtype == value.dtype
             assert ((found - value).abs() <= bound).all(), name
         for one, other in zip(captioner.caption(PHOTOS), loaded.caption(PHOTOS), strict=True):
-            assert one.log_probability == pytest.approx(other.log_probability, abs=1.0 if storage == "int8" else 0.05)
+            assert one.log_probability == pytest.approx(
+                other.log_probability, abs=1.0 if storage == "int8" else 0.05
+            )
 
     @pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
     def test_a_trained_encoder_is_inside(self, tmp_path, storage):
@@ -81,7 +92,9 @@ class TestFile:
         made.save(tmp_path / "model.safetensors", storage)
         loaded = Captioner.load(tmp_path)
         for name, value in made.encoder.state_dict().items():
-            torch.testing.assert_close(loaded.encoder.state_dict()[name], value, rtol=0.01, atol=0.02)
+            torch.testing.assert_close(
+                loaded.encoder.state_dict()[name], value, rtol=0.01, atol=0.02
+            )
         torch.testing.assert_close(
             torch.stack([c.alphas[0] for c in made.caption(PHOTOS)]),
             torch.stack([c.alphas[0] for c in loaded.caption(PHOTOS)]),
@@ -103,7 +116,8 @@ class TestRefusals:
 
 class TestNotFinite:
     @pytest.mark.parametrize(
-        ("storage", "value"), [("float32", math.nan), ("int8", -math.inf), ("float16", 1e5), ("int8", 1e5)]
+        ("storage", "value"),
+        [("float32", math.nan), ("int8", -math.inf), ("float16", 1e5), ("int8", 1e5)],
     )
     def test_is_not_written(self, captioner, tmp_path, storage, value):
         """float16 ends at 65,504; vectors are in float16 in int8 files, too."""
@@ -119,14 +133,18 @@ class TestCaption:
         for caption in captioner.caption(PHOTOS, beam=3):
             assert caption.alphas.shape == (len(caption.words) + 1, 2, 2)
             assert caption.betas.shape == (len(caption.words) + 1,)
-            torch.testing.assert_close(caption.alphas.sum((1, 2)), torch.ones(len(caption.words) + 1))
+            torch.testing.assert_close(
+                caption.alphas.sum((1, 2)), torch.ones(len(caption.words) + 1)
+            )
             assert ((caption.betas >= 0) & (caption.betas <= 1)).all()
             assert caption.log_probability < 0
             assert caption.text.split() == caption.words
 
     def test_the_confidence_is_the_geometric_mean_with_the_end_mark(self):
         maps = torch.ones(3, 1, 1)
-        assert Caption(["a", "dog"], math.log(0.5 * 0.2 * 0.08), maps, maps[:, 0, 0]).confidence == pytest.approx(0.2)
+        assert Caption(
+            ["a", "dog"], math.log(0.5 * 0.2 * 0.08), maps, maps[:, 0, 0]
+        ).confidence == pytest.approx(0.2)
 
     @pytest.mark.parametrize("beam", [1, 3])
     def test_a_batch_says_what_each_alone_says(self, captioner, beam):

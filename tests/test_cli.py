@@ -104,7 +104,15 @@ def test_captions_are_scored_from_a_file(run, tmp_path, capsys):
     evaluation = json.loads((tmp_path / "evaluation-dev.json").read_text())
     (tmp_path / "captions.json").write_text(json.dumps(evaluation["captions"]))
     data = Captioner.load(folder).recipe.data.name
-    satlib("evaluate", tmp_path / "captions.json", *common, "--data-set", data, "--out", tmp_path / "again")
+    satlib(
+        "evaluate",
+        tmp_path / "captions.json",
+        *common,
+        "--data-set",
+        data,
+        "--out",
+        tmp_path / "again",
+    )
     again = json.loads((tmp_path / "again" / "evaluation-dev.json").read_text())
     assert again["metrics"].items() <= evaluation["metrics"].items()
     assert "give --data-set and --split" in mistake(capsys, "evaluate", tmp_path / "captions.json")
@@ -113,11 +121,18 @@ def test_captions_are_scored_from_a_file(run, tmp_path, capsys):
 def test_ground_by_entities(run, folder, tmp_path, capsys):
     """Every reference's first word has all of one photograph as its box; the other photograph has no annotations."""
     with open(folder / "captions.csv", encoding="utf-8") as file:
-        references = [row["caption"] for row in csv.DictReader(file) if row["image"] == "10.jpg"][:5]
-    captions = [f"[/EN#1/other {first}] {rest}" for first, rest in (text.split(" ", 1) for text in references)]
+        references = [row["caption"] for row in csv.DictReader(file) if row["image"] == "10.jpg"][
+            :5
+        ]
+    captions = [
+        f"[/EN#1/other {first}] {rest}"
+        for first, rest in (text.split(" ", 1) for text in references)
+    ]
     xml = entities_files.annotation((224, 224), ((("1",), (0, 0, 224, 224)),))
     path = entities_files.write(tmp_path / "entities", {"10": (xml, captions)})
-    satlib("ground", run[1], "--data", run[0], "--device", "cpu", "--out", tmp_path, "--entities", path)
+    satlib(
+        "ground", run[1], "--data", run[0], "--device", "cpu", "--out", tmp_path, "--entities", path
+    )
     report = json.loads((tmp_path / "ground-test.json").read_text())["true"]["all"]
     assert report["words"] == len(set(references))
     assert report["peak"] == 100
@@ -131,15 +146,36 @@ def test_caption_gives_json_and_a_picture_for_each_photograph(run, folder, tmp_p
     (tmp_path / "other" / "3.jpg").write_bytes((folder / "4.jpg").read_bytes())
     (tmp_path / "page.jpg").write_text("<html>")
     photos = [folder / "3.jpg", tmp_path / "page.jpg", tmp_path / "other" / "3.jpg"]
-    satlib("caption", *photos, "--model", run[1], "--out", tmp_path, "--beam", 2, "--best", 4, "--json", status=1)
+    satlib(
+        "caption",
+        *photos,
+        "--model",
+        run[1],
+        "--out",
+        tmp_path,
+        "--beam",
+        2,
+        "--best",
+        4,
+        "--json",
+        status=1,
+    )
     output = capsys.readouterr()
     assert "cannot read the image" in output.err
     results = json.loads(output.out)
     assert [result["image"] for result in results] == [str(photos[0]), str(photos[2])]
     assert results[0].keys() == {"image", "picture", "animation", "captions"}
-    assert results[0]["captions"][0].keys() == {"model", "caption", "words", "log_probability", "confidence"}
+    assert results[0]["captions"][0].keys() == {
+        "model",
+        "caption",
+        "words",
+        "log_probability",
+        "confidence",
+    }
     (captions,) = Captioner.load(run[1]).captions([photos[2]], beam=4)
-    assert [each["words"] for each in results[1]["captions"]] == [caption.words for caption in captions]
+    assert [each["words"] for each in results[1]["captions"]] == [
+        caption.words for caption in captions
+    ]
     assert len(captions) == 4
     assert (tmp_path / "3.png").read_bytes() != (tmp_path / "3-2.png").read_bytes()
     satlib("caption", tmp_path / "page.jpg", "--model", run[1], status=2)
@@ -157,11 +193,15 @@ def test_a_folder_is_captioned_into_a_table_that_a_stop_leaves_whole(run, tmp_pa
         file = tmp_path / "photos" / ("inside" if number > 2 else "") / f"{number}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         scene.save(file)
-    table, command = tmp_path / "t.csv", ["caption", tmp_path / "photos", "--model", run[1], "--table"]
+    table, command = (
+        tmp_path / "t.csv",
+        ["caption", tmp_path / "photos", "--model", run[1], "--table"],
+    )
     satlib(*command, table)
     whole = table.read_text(encoding="utf-8")
     assert [row["image"] for row in csv.DictReader(whole.splitlines())] == [
-        str(tmp_path / "photos" / name) for name in ("0.png", "1.png", "2.png", "inside/3.png", "inside/4.png")
+        str(tmp_path / "photos" / name)
+        for name in ("0.png", "1.png", "2.png", "inside/3.png", "inside/4.png")
     ]
     table.write_text("".join(whole.splitlines(keepends=True)[:4]), encoding="utf-8")  # after a stop
     capsys.readouterr()
@@ -172,7 +212,16 @@ def test_a_folder_is_captioned_into_a_table_that_a_stop_leaves_whole(run, tmp_pa
 
 def test_caption_animates(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(animation, "LONGEST", 96)
-    satlib("caption", folder / "3.jpg", "--model", "scenes-soft", "--out", tmp_path, "--animate", "--json")
+    satlib(
+        "caption",
+        folder / "3.jpg",
+        "--model",
+        "scenes-soft",
+        "--out",
+        tmp_path,
+        "--animate",
+        "--json",
+    )
     (result,) = json.loads(capsys.readouterr().out)
     with Image.open(result["animation"]) as walk:
         assert walk.n_frames == len(result["captions"][0]["words"])
@@ -191,8 +240,12 @@ class TestMistakes:
     def test_no_such_file_model_or_data_set(self, capsys, run, folder, tmp_path):
         assert "no.jpg does not exist" in mistake(capsys, "caption", tmp_path / "no.jpg")
         assert "no_run does not exist" in mistake(capsys, "evaluate", tmp_path / "no_run")
-        assert "satlib data fetch flickr8k" in mistake(capsys, "train", "flickr8k-soft", "--data", tmp_path / "nowhere")
-        assert "must end in .safetensors" in mistake(capsys, "export", run[1], tmp_path / "model.pt")
+        assert "satlib data fetch flickr8k" in mistake(
+            capsys, "train", "flickr8k-soft", "--data", tmp_path / "nowhere"
+        )
+        assert "must end in .safetensors" in mistake(
+            capsys, "export", run[1], tmp_path / "model.pt"
+        )
         assert "no file and no data set" in mistake(capsys, "table", "flickr9k")
         common = ["own-folder", *changes(folder), "--data", tmp_path, "--out", tmp_path / "run"]
         assert "run satlib features" in mistake(capsys, "train", *common)
@@ -203,6 +256,8 @@ def test_help_lists_every_command_without_importing_torch():
         "import sys\nfrom satlib import cli\ntry:\n cli.main(['--help'])\n"
         "finally:\n assert not {'torch', 'torchvision', 'matplotlib', 'nltk'} & sys.modules.keys()"
     )
-    listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     for command in (*cli.COMMANDS, "check", "demo"):
         assert f"\n  {command} " in listing

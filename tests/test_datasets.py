@@ -42,11 +42,19 @@ IMAGE_IDS = {"train": ["a.jpg", "b.jpg"], "dev": ["c.jpg"], "test": ["d.jpg"]}
 def flickr8k(tmp_path):
     base, lines = tmp_path / "flickr8k", []
     for split, image_ids in IMAGE_IDS.items():
-        write(base / "Flickr8k_text" / f"Flickr_8k.{split}Images.txt", "".join(f"{name}\n" for name in image_ids))
+        write(
+            base / "Flickr8k_text" / f"Flickr_8k.{split}Images.txt",
+            "".join(f"{name}\n" for name in image_ids),
+        )
         for image_id in image_ids:
             photo(base / "Flicker8k_Dataset" / image_id)
-            lines += [f"{image_id}#{number}\tA {split} dog number {number} ." for number in range(5)]
-    lines += ["gone.jpg.1#0\tin no split and without a file", "a.jpg#5\tA sixth caption, which is not used ."]
+            lines += [
+                f"{image_id}#{number}\tA {split} dog number {number} ." for number in range(5)
+            ]
+    lines += [
+        "gone.jpg.1#0\tin no split and without a file",
+        "a.jpg#5\tA sixth caption, which is not used .",
+    ]
     # with a byte order mark and line ends as Windows writes them
     write(base / "Flickr8k_text" / "Flickr8k.token.txt", "\ufeff" + "\r\n".join(lines) + "\r\n")
     return tmp_path
@@ -55,7 +63,9 @@ def flickr8k(tmp_path):
 def test_flickr8k(flickr8k):
     data = load("flickr8k", flickr8k)
     assert data.name == "flickr8k"
-    assert {split: [example.image_id for example in data.split(split)] for split in IMAGE_IDS} == IMAGE_IDS
+    assert {
+        split: [example.image_id for example in data.split(split)] for split in IMAGE_IDS
+    } == IMAGE_IDS
     assert len(data) == 4  # the file that does not exist is in no split
     first = data.examples[0]
     assert first.references == tuple(f"A train dog number {number} ." for number in range(5))
@@ -111,7 +121,9 @@ def test_coco_in_karpathys_split(tmp_path, paths):
         photo(tmp_path / "coco" / path)
     data = load("coco", tmp_path)
     assert load(str(tmp_path / "coco" / "dataset_coco.json"), tmp_path).examples == data.examples
-    assert [example.path.relative_to(tmp_path / "coco").as_posix() for example in data.examples] == paths
+    assert [
+        example.path.relative_to(tmp_path / "coco").as_posix() for example in data.examples
+    ] == paths
     assert read("coco", tmp_path) == {
         # A newline in a caption breaks METEOR's files.
         "train2014/COCO_train2014_1.jpg": ("train", ("A cat .", "The cat sits .")),
@@ -123,7 +135,9 @@ def test_coco_in_karpathys_split(tmp_path, paths):
 
 def test_flickr30k(tmp_path):
     refused("flickr30k", tmp_path, "is missing", "satlib data fetch flickr30k")
-    karpathy(tmp_path / "flickr30k" / "dataset_flickr30k.json", [("", "1.jpg", "test", ["A dog ."])])
+    karpathy(
+        tmp_path / "flickr30k" / "dataset_flickr30k.json", [("", "1.jpg", "test", ["A dog ."])]
+    )
     photo(tmp_path / "flickr30k" / "flickr30k-images" / "1.jpg")
     assert read("flickr30k", tmp_path) == {"1.jpg": ("test", ("A dog .",))}
 
@@ -173,7 +187,11 @@ def test_what_a_table_says_is_not_lost(tmp_path):
 
 def test_several_sets_are_one(tmp_path):
     """Each keeps its splits and its photographs, and is cut on its own; two images of one name are refused."""
-    for name, colour, images in (("one", "red", "abc"), ("two", "blue", "de"), ("three", "red", "b")):
+    for name, colour, images in (
+        ("one", "red", "abc"),
+        ("two", "blue", "de"),
+        ("three", "red", "b"),
+    ):
         rows = [f"{image}.png,a thing,{'dev' if image == 'b' else 'train'}\n" for image in images]
         write(tmp_path / name / "captions.csv", "image,caption,split\n" + "".join(rows))
         for image in images:
@@ -181,22 +199,40 @@ def test_several_sets_are_one(tmp_path):
     both = load("one+two", tmp_path, train_images=1)
     assert both.name == "one+two"
     assert both.home == tmp_path
-    assert [(e.image_id, e.split) for e in both.examples] == [("a.png", "train"), ("b.png", "dev"), ("d.png", "train")]
-    assert [both.photo(e).getpixel((0, 0)) for e in both.split("train")] == [(255, 0, 0), (0, 0, 255)]
+    assert [(e.image_id, e.split) for e in both.examples] == [
+        ("a.png", "train"),
+        ("b.png", "dev"),
+        ("d.png", "train"),
+    ]
+    assert [both.photo(e).getpixel((0, 0)) for e in both.split("train")] == [
+        (255, 0, 0),
+        (0, 0, 255),
+    ]
     refused("one+three", tmp_path, "one and three", "b.png")
     drawn = [
-        CaptionSet(c, (Example(c + ".png", "train", (c,)),), lambda _, c=c: Image.new("RGB", (1, 1), c))
+        CaptionSet(
+            c, (Example(c + ".png", "train", (c,)),), lambda _, c=c: Image.new("RGB", (1, 1), c)
+        )
         for c in ("red", "blue")
     ]
-    assert [joined(drawn).photo(e).getpixel((0, 0)) for e in joined(drawn).examples] == [(255, 0, 0), (0, 0, 255)]
+    assert [joined(drawn).photo(e).getpixel((0, 0)) for e in joined(drawn).examples] == [
+        (255, 0, 0),
+        (0, 0, 255),
+    ]
 
 
 def test_kaggles_flickr8k_has_the_official_splits(tmp_path):
-    lines = (line.split("\t") for line in Path(folder._SPLITS_8K).read_text(encoding="utf-8").splitlines())
+    lines = (
+        line.split("\t")
+        for line in Path(folder._SPLITS_8K).read_text(encoding="utf-8").splitlines()
+    )
     official = {split: numbers.split(" ")[0] + "_x.jpg" for split, numbers in lines}
     texts = ['A dog, running with "care" .', '"A ""big"" dog, running ."', "A dog ."]
     rows = zip((official[split] for split in ("train", "dev", "test")), texts, strict=True)
-    write(tmp_path / "captions.txt", "image,caption\n" + "".join(f"{name},{text}\n" for name, text in rows))
+    write(
+        tmp_path / "captions.txt",
+        "image,caption\n" + "".join(f"{name},{text}\n" for name, text in rows),
+    )
     for name in official.values():
         photo(tmp_path / "Images" / name)
     assert list(read(tmp_path).values()) == [
@@ -214,12 +250,18 @@ def test_what_hugging_faces_library_reads(tmp_path, form):
         photo(place / split / "a.png", colour)
         if form == "parquet":
             image = {"bytes": (place / split / "a.png").read_bytes(), "path": None}
-            rows = {"image": [image, image], "caption": [f"A {colour} dog", "A dog"]}  # a photograph in two rows
+            rows = {
+                "image": [image, image],
+                "caption": [f"A {colour} dog", "A dog"],
+            }  # a photograph in two rows
             table = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
             table.to_parquet(place / f"{split}-00000-of-00001.parquet")
             (place / split / "a.png").unlink()
         else:
-            write(place / split / "metadata.csv", f"file_name,text_1,text_2\na.png,A {colour} dog,A dog\n")
+            write(
+                place / split / "metadata.csv",
+                f"file_name,text_1,text_2\na.png,A {colour} dog,A dog\n",
+            )
     data = load(str(place))
     captions = {e.split: e.references for e in data.examples}
     assert captions == {
@@ -235,7 +277,9 @@ def test_captions_beside_photographs(tmp_path):
     for name in ("a", "b"):
         photo(tmp_path / "train" / f"{name}.png")
         write(tmp_path / "train" / f"{name}.txt", f"A dog {name}\n\nA cat\n")
-    assert read(tmp_path) == {f"train/{name}.png": ("train", (f"A dog {name}", "A cat")) for name in ("a", "b")}
+    assert read(tmp_path) == {
+        f"train/{name}.png": ("train", (f"A dog {name}", "A cat")) for name in ("a", "b")
+    }
     photo(tmp_path / "train" / "c.jpg")
     refused(tmp_path, tmp_path, "1 images (train/c.jpg)", "without captions")
 
@@ -246,9 +290,18 @@ def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
     assert 140 < [*splits.values()].count("dev") < 260
     # By sha256sum, the first 16 digits of the digests: 3938d9535f5726b4, b49c8408bccef123, b3ba14f579032f9b.
     assert (0x3938D9535F5726B4 % 10, 0xB49C8408BCCEF123 % 10, 0xB3BA14F579032F9B % 10) == (8, 1, 1)
-    assert [splits[image_id] for image_id in ("0.jpg", "22.jpg", "23.jpg")] == ["train", "test", "test"]
-    write(tmp_path / "captions.csv", "image,caption\n" + "".join(f"{image_id},A dog\n" for image_id in splits))
-    assert {image_id: split for image_id, (split, _) in read(tmp_path, require_images=False).items()} == splits
+    assert [splits[image_id] for image_id in ("0.jpg", "22.jpg", "23.jpg")] == [
+        "train",
+        "test",
+        "test",
+    ]
+    write(
+        tmp_path / "captions.csv",
+        "image,caption\n" + "".join(f"{image_id},A dog\n" for image_id in splits),
+    )
+    assert {
+        image_id: split for image_id, (split, _) in read(tmp_path, require_images=False).items()
+    } == splits
 
 
 @pytest.mark.parametrize(
@@ -262,7 +315,10 @@ def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
         ("image,caption\na.jpg,Ein Kätzchen\n", ["captions.csv", "not UTF-8", "line 2"]),
         ("image,caption\na.jpg,nan\nb.jpg,A cat\nc.jpg,\n", ["line 2, 4: 2 rows lack"]),
         ('image,caption\na.jpg,"A dog\nb.jpg,A cat\nc.jpg,12"\n', ["mark in line 2", "to line 4"]),
-        ("image,caption\ntrain/a.jpg,A dog\nb.jpg,A cat\n", ["train/a.jpg is", "b.jpg is not", "column split"]),
+        (
+            "image,caption\ntrain/a.jpg,A dog\nb.jpg,A cat\n",
+            ["train/a.jpg is", "b.jpg is not", "column split"],
+        ),
     ],
 )
 def test_bad_folders(tmp_path, rows, words):
@@ -282,7 +338,12 @@ def test_data_root(monkeypatch):
 
 
 def test_check_counts_by_hand(tmp_path, capsys):
-    rows = ["a.jpg,A dog runs,train", "a.jpg,A dog,train", "b.jpg,A cat runs !,dev", "c.jpg,Dog,test"]
+    rows = [
+        "a.jpg,A dog runs,train",
+        "a.jpg,A dog,train",
+        "b.jpg,A cat runs !,dev",
+        "c.jpg,Dog,test",
+    ]
     write(tmp_path / "captions.csv", "\n".join(["image,caption,split", *rows]))
     photo(tmp_path / "a.jpg")
     write(tmp_path / "c.jpg", "not an image")
@@ -310,7 +371,12 @@ def test_check_names_what_would_go_wrong_in_silence(tmp_path, capsys):
     long = " and ".join(["a dog"] * 20)  # 59 words
     rows = [f"train/a.png,{long}", "val/b.png,a dog", "test/c.png,a cat", "train/d.png,a dark cat"]
     write(tmp_path / "captions.csv", "\n".join(["image,caption", *rows]))
-    for name, colour in (("train/a", "red"), ("val/b", "blue"), ("test/c", "red"), ("train/d", (9, 9, 15))):
+    for name, colour in (
+        ("train/a", "red"),
+        ("val/b", "blue"),
+        ("test/c", "red"),
+        ("train/d", (9, 9, 15)),
+    ):
         file = tmp_path / f"{name}.png"
         file.parent.mkdir(exist_ok=True)
         Image.new("RGB", (9, 9), colour).save(file)

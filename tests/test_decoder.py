@@ -40,7 +40,11 @@ def test_step_equals_lstm_cell_with_merged_weights(attention, gate):
     annotations, embedded = model.project(a), model.embed(word)
     step = model.step(annotations, state, model.gates_word(embedded))
     z, alpha, _ = model.attention(a, annotations.keys, state.h)
-    beta = torch.sigmoid(state.h @ model.gate.weight[0] + model.gate.bias) if gate else torch.ones(B).double()
+    beta = (
+        torch.sigmoid(state.h @ model.gate.weight[0] + model.gate.bias)
+        if gate
+        else torch.ones(B).double()
+    )
     h, c = lstm_cell(model)(torch.cat([embedded, beta.unsqueeze(1) * z], 1), state)
     torch.testing.assert_close(step.state.h, h)
     torch.testing.assert_close(step.state.c, c)
@@ -52,7 +56,9 @@ def test_step_equals_lstm_cell_with_merged_weights(attention, gate):
 def test_first_word_sees_a_zero_embedding():
     model = decoder()
     zeros = torch.zeros(1, 7).double()  # the end mark, 0, has an embedding like any word
-    assert torch.equal(model.embed(torch.tensor([-1, 0, 1])), torch.cat([zeros, model.embedding.weight[:2]]))
+    assert torch.equal(
+        model.embed(torch.tensor([-1, 0, 1])), torch.cat([zeros, model.embedding.weight[:2]])
+    )
 
 
 @pytest.mark.parametrize("output_tanh", [True, False])
@@ -67,9 +73,16 @@ def test_sequence_equals_steps_one_by_one(output_tanh):
         previous = torch.full((B,), -1) if t == 0 else captions[:, t - 1]
         E_y = model.embed(previous)
         state, z, alpha, beta, _ = model.step(annotations, state, model.gates_word(E_y))
-        deep = E_y + state.h @ model.output_state.weight.T + model.output_state.bias + z @ model.output_context.weight.T
+        deep = (
+            E_y
+            + state.h @ model.output_state.weight.T
+            + model.output_state.bias
+            + z @ model.output_context.weight.T
+        )
         deep = torch.tanh(deep) if output_tanh else deep
-        torch.testing.assert_close(output.logits[:, t], deep @ model.output.weight.T + model.output.bias)
+        torch.testing.assert_close(
+            output.logits[:, t], deep @ model.output.weight.T + model.output.bias
+        )
         torch.testing.assert_close(output.alphas[:, t], alpha)
         torch.testing.assert_close(output.betas[:, t], beta)
     assert output.logits.shape == (B, C, K)
@@ -91,15 +104,21 @@ def test_initial_state_reads_the_mean_annotation_vector():
     first, second = model.initial_state(a), model.initial_state(shuffled)
     torch.testing.assert_close(first, second)
     hidden = torch.relu(a.mean(1) @ model.initial_h[0].weight.T + model.initial_h[0].bias)
-    torch.testing.assert_close(first.h, torch.tanh(hidden @ model.initial_h[3].weight.T + model.initial_h[3].bias))
+    torch.testing.assert_close(
+        first.h, torch.tanh(hidden @ model.initial_h[3].weight.T + model.initial_h[3].bias)
+    )
     assert not torch.allclose(first.h, first.c)
 
 
 def test_every_weight_learns():
     model = decoder().train()
-    model(torch.randn(B, L, D).double(), torch.randint(1, K, (B, C))).logits.log_softmax(2)[..., 0].sum().backward()
+    model(torch.randn(B, L, D).double(), torch.randint(1, K, (B, C))).logits.log_softmax(2)[
+        ..., 0
+    ].sum().backward()
     silent = [
-        name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.abs().sum() > 0
+        name
+        for name, weight in model.named_parameters()
+        if weight.grad is None or not weight.grad.abs().sum() > 0
     ]
     assert not silent
 
@@ -116,7 +135,11 @@ def test_the_initial_mlp_drops_between_its_layers_and_logits_twice():
     assert ((seen[0] == 0) | torch.isclose(seen[0], 2 * kept)).all()
     share = (seen[0][kept > 0] == 0).double().mean().item()
     assert share == pytest.approx(0.5, abs=0.1)
-    embedded, h, z = torch.randn(4, 7).double(), torch.ones(4, 8).double(), torch.randn(4, D).double()
+    embedded, h, z = (
+        torch.randn(4, 7).double(),
+        torch.ones(4, 8).double(),
+        torch.randn(4, D).double(),
+    )
     torch.manual_seed(3)
     found = model.logits(embedded, h, z)
     torch.manual_seed(3)
@@ -131,11 +154,17 @@ def test_in_bf16_the_vectors_of_a_frozen_encoder_are_rounded_once():
     def run(trained):
         model, kept = decoder().float(), []
         a = torch.randn(B, L, D) + torch.zeros((), requires_grad=trained)
-        hooks = torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, lambda each: each)
+        hooks = torch.autograd.graph.saved_tensors_hooks(
+            lambda each: kept.append(each) or each, lambda each: each
+        )
         with hooks, torch.autocast("cpu", torch.bfloat16):
             logits = model(a, torch.randint(K, (B, C))).logits
         logits.float().logsumexp(2).sum().backward()
-        copies = {each.data_ptr() for each in kept if each.dtype == torch.bfloat16 and each.numel() == a.numel()}
+        copies = {
+            each.data_ptr()
+            for each in kept
+            if each.dtype == torch.bfloat16 and each.numel() == a.numel()
+        }
         return len(copies), logits.detach(), [each.grad for each in model.parameters()]
 
     (copies, *frozen), (of_trained, *trained) = run(False), run(True)

@@ -24,7 +24,11 @@ def stutters(words):
 
 def decoder(seed, sharpness=4.0):
     torch.manual_seed(seed)
-    model = Decoder(DecoderConfig(embedding=6, hidden=6, attention_hidden=5, dropout=0.0), D, K).double().eval()
+    model = (
+        Decoder(DecoderConfig(embedding=6, hidden=6, attention_hidden=5, dropout=0.0), D, K)
+        .double()
+        .eval()
+    )
     with torch.no_grad():
         model.output.weight.mul_(sharpness)
     return model, 2 * torch.randn(4, L, D).double()
@@ -44,7 +48,11 @@ def log_p(model, a, words):
 
 def every_caption(model, a, max_length):
     """All captions of up to max_length words with their log-probability, best first. The empty one counts."""
-    captions = [words for length in range(max_length + 1) for words in itertools.product(WORDS, repeat=length)]
+    captions = [
+        words
+        for length in range(max_length + 1)
+        for words in itertools.product(WORDS, repeat=length)
+    ]
     return sorted(((log_p(model, a, words), list(words)) for words in captions), reverse=True)
 
 
@@ -58,7 +66,9 @@ def test_a_full_beam_is_exhaustive_search(seed, max_length, once):
         captions = every_caption(model, a[image : image + 1], max_length)
         expected = [caption for caption in captions if once is None or not stutters(caption[1])]
         assert [h.words for h in found[image]] == [words for _, words in expected]
-        torch.testing.assert_close([h.log_probability for h in found[image]], [p for p, _ in expected])
+        torch.testing.assert_close(
+            [h.log_probability for h in found[image]], [p for p, _ in expected]
+        )
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -72,7 +82,9 @@ def test_log_probability_and_maps_are_those_of_the_words(beam):
             assert len(h.words) <= 6
             assert {type(word) for word in h.words} <= {int}
             output = model(a[image : image + 1], torch.tensor([[*h.words, END]]))
-            assert math.isclose(h.log_probability, log_p(model, a[image : image + 1], h.words), abs_tol=1e-6)
+            assert math.isclose(
+                h.log_probability, log_p(model, a[image : image + 1], h.words), abs_tol=1e-6
+            )
             torch.testing.assert_close(h.alphas, output.alphas[0])
             torch.testing.assert_close(h.betas, output.betas[0])
 
@@ -81,7 +93,9 @@ def test_beam_one_is_greedy():
     for seed in range(10):
         model, a = decoder(seed)
         rows = sample(model, a, 5, temperature=0).words.tolist()
-        assert [h[0].words for h in beam_search(model, a, 1, 5)] == [row[: [*row, END].index(END)] for row in rows]
+        assert [h[0].words for h in beam_search(model, a, 1, 5)] == [
+            row[: [*row, END].index(END)] for row in rows
+        ]
 
 
 def test_sampling_follows_the_distribution():
@@ -159,7 +173,9 @@ def plain_beam_search(model, a, beam, max_length, normalisation, once):
             ]
         candidates.sort(reverse=True)
         ended += [
-            (total / (t + 1) ** normalisation, words[:-1]) for total, words in candidates[:beam] if words[-1] == END
+            (total / (t + 1) ** normalisation, words[:-1])
+            for total, words in candidates[:beam]
+            if words[-1] == END
         ]
         living = [(words, total) for total, words in candidates if words[-1] != END][:beam]
     return sorted(ended, reverse=True)[:beam]
@@ -181,7 +197,10 @@ def test_a_narrow_beam_is_the_plain_one(beam, normalisation, once):
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_model_that_stutters_stops_by_its_recipe(beam):
-    pictures, repeated = torch.arange(0, 250, 25, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 224, 224), {}
+    pictures, repeated = (
+        torch.arange(0, 250, 25, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 224, 224),
+        {},
+    )
     for wish in ("false", "true"):
         model = tiny.decided(changes=[f"decoding.no_repeat={wish}"])
         captions = [model.read(best).words for best, *_ in model.hypotheses(pictures, beam)]

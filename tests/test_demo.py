@@ -22,11 +22,15 @@ TINY = (
 
 def test_the_demo_shows_everything_and_starts_over(tmp_path, monkeypatch, capsys):
     # In place of the captioner for photographs: one with random weights and few words.
-    chosen = recipe.load("flickr8k-lite0-soft", [change for change in TINY if change.startswith("deco")])
+    chosen = recipe.load(
+        "flickr8k-lite0-soft", [change for change in TINY if change.startswith("deco")]
+    )
     captioner = Captioner(chosen, Vocabulary(["a", "dog"]), encoders.create("efficientnet-lite0"))
     captioner.save(tmp_path / "tiny.safetensors")
     scene_model = installed.model("scenes-soft")
-    monkeypatch.setattr(installed, "model", lambda name=None: scene_model if name else tmp_path / "tiny.safetensors")
+    monkeypatch.setattr(
+        installed, "model", lambda name=None: scene_model if name else tmp_path / "tiny.safetensors"
+    )
     monkeypatch.setenv("PATH", str(tmp_path))  # no Java: METEOR costs seconds, and is not needed
     monkeypatch.setattr(demo, "PHOTOGRAPHS", {"dog.jpg": "a dog leaps"})
     opened = []

@@ -61,7 +61,11 @@ def record(folder):
     """A run's losses at every batch, what its log says, and the tensors of its checkpoint but for random numbers."""
     tensors = read_safetensors(folder / CHECKPOINT)[1]
     del tensors["random"]
-    return json.loads((folder / "losses.json").read_text()), without_clock(tiny.log(folder)), tensors
+    return (
+        json.loads((folder / "losses.json").read_text()),
+        without_clock(tiny.log(folder)),
+        tensors,
+    )
 
 
 def apart(here, there):
@@ -70,10 +74,17 @@ def apart(here, there):
     assert len(losses) == len(others) >= 20
     assert [line.keys() for line in log] == [line.keys() for line in other_log]
     lines = zip(log, other_log, strict=True)
-    figures = [(line[name], other[name]) for line, other in lines for name in line if isinstance(line[name], float)]
+    figures = [
+        (line[name], other[name])
+        for line, other in lines
+        for name in line
+        if isinstance(line[name], float)
+    ]
     far = [abs(x - y) / max(abs(y), 1e-2) for x, y in [*zip(losses, others, strict=True), *figures]]
     assert tensors.keys() == other_tensors.keys()
-    pairs = [(value, other_tensors[name]) for name, value in tensors.items() if value.is_floating_point()]
+    pairs = [
+        (value, other_tensors[name]) for name, value in tensors.items() if value.is_floating_point()
+    ]
     return max(far), max(((x - y).norm() / y.norm().clamp(min=1e-12)).item() for x, y in pairs)
 
 
@@ -84,7 +95,9 @@ def test_every_row_has_one_rank_and_weights_make_the_mean(rows, size):
     losses = torch.randn(rows, dtype=torch.float64)
     shares = [distributed.Ranks(rank, size).share(batch) for rank in range(size)]
     own = [[int(image_id) for image_id in share.image_ids] for share in shares]
-    assert sorted(i for part, share in zip(own, shares, strict=True) if share.weight for i in part) == list(range(rows))
+    assert sorted(
+        i for part, share in zip(own, shares, strict=True) if share.weight for i in part
+    ) == list(range(rows))
     for part, share in zip(own, shares, strict=True):
         assert share.captions.tolist() == batch.captions[part].tolist()
         assert len(part) <= math.ceil(rows / size)
@@ -118,12 +131,18 @@ class TestEquality:
 CASES = {
     "soft, with dropout": (),
     "hard": ("decoder.attention=hard", "hard.baseline=learned"),
-    "an encoder that trains": ("encoder.train=true", "encoder.pretrained=false", "training.epochs=2"),
+    "an encoder that trains": (
+        "encoder.train=true",
+        "encoder.pretrained=false",
+        "training.epochs=2",
+    ),
     "rewards": ("objective.maximise=reward", "training.batch_size=3"),
 }
 
 
-@pytest.mark.parametrize(("case", "number"), [(case, signal.SIGTERM) for case in CASES] + [("hard", signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("case", "number"), [(case, signal.SIGTERM) for case in CASES] + [("hard", signal.SIGKILL)]
+)
 def test_stopped_and_resumed_is_the_run_that_was_not(do, tmp_path, case, number):
     """One of two ranks is asked to stop, and all stop after the same batch; or it is killed, and the other one fails."""
     more, killed = {}, number == signal.SIGKILL
@@ -139,7 +158,9 @@ def test_stopped_and_resumed_is_the_run_that_was_not(do, tmp_path, case, number)
     batches = 7 if case == "rewards" else 9
     assert batches * p["epoch"] + p["batch"] in ((10,) if killed else (11, 12))
     finished(do(2, tmp_path / "stopped", *CASES[case], **more))
-    (_, log, tensors), (_, other_log, others) = (record(tmp_path / name) for name in ("stopped", "whole"))
+    (_, log, tensors), (_, other_log, others) = (
+        record(tmp_path / name) for name in ("stopped", "whole")
+    )
     assert log == other_log
     assert tensors.keys() == others.keys()
     assert all(torch.equal(value, others[name]) for name, value in tensors.items())
@@ -170,7 +191,16 @@ def test_torchrun(tmp_path, capsys):
     )  # fmt: skip
     command = ["train", "own-folder", "--out", str(run), "--device", "cpu"]
     command += [word for change in changes for word in ("--set", change)]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "satlib"]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "satlib",
+    ]
     with subprocess.Popen(
         [*launch, *command, "--set", "training.epochs=9999"],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -181,7 +211,9 @@ def test_torchrun(tmp_path, capsys):
         while not (run / LOG).exists():
             assert launcher.poll() is None, launcher.stderr.read()
             time.sleep(0.05)
-        workers = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
+        workers = subprocess.run(
+            ["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True
+        )
         os.kill(max(int(number) for number in workers.stdout.split()), signal.SIGKILL)
         told, _ = launcher.communicate(timeout=120)
         assert launcher.returncode == 1

@@ -21,9 +21,14 @@ def mirror(tmp_path):
     with zipfile.ZipFile(place / "x.zip", "w") as archive:
         for name in ("photos/a.jpg", "photos/b.jpg", "__MACOSX/photos/a.jpg", "readme.txt"):
             archive.writestr(name, name)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=place))
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=place)
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", hashlib.md5((place / "x.zip").read_bytes()).hexdigest()
+    yield (
+        f"http://127.0.0.1:{server.server_port}",
+        hashlib.md5((place / "x.zip").read_bytes()).hexdigest(),
+    )
     server.shutdown()
 
 
@@ -31,11 +36,19 @@ def archive(mirrors, known):
     return Archive("x.zip", mirrors, f"md5:{known}", "photos/*.jpg", 2, "photos/*")
 
 
-def test_a_set_is_downloaded_verified_unpacked_and_not_downloaded_again(mirror, tmp_path, monkeypatch, capsys):
+def test_a_set_is_downloaded_verified_unpacked_and_not_downloaded_again(
+    mirror, tmp_path, monkeypatch, capsys
+):
     address, known = mirror
-    monkeypatch.setitem(download.ARCHIVES, "tiny", (archive((f"{address}/nowhere", address), known),))
+    monkeypatch.setitem(
+        download.ARCHIVES, "tiny", (archive((f"{address}/nowhere", address), known),)
+    )
     download.fetch("tiny", tmp_path / "data", progress=False)
-    assert sorted(path.name for path in (tmp_path / "data").glob("**/*.*")) == ["a.jpg", "b.jpg", "x.zip"]
+    assert sorted(path.name for path in (tmp_path / "data").glob("**/*.*")) == [
+        "a.jpg",
+        "b.jpg",
+        "x.zip",
+    ]
     monkeypatch.setattr(download, "obtain", None)
     download.fetch("tiny", tmp_path / "data", progress=False)
     assert "already present" in capsys.readouterr().out
@@ -43,6 +56,8 @@ def test_a_set_is_downloaded_verified_unpacked_and_not_downloaded_again(mirror, 
 
 def test_another_file_or_no_network_is_refused(mirror, tmp_path):
     for address, known in ((mirror[0], "0" * 32), ("http://127.0.0.1:9", mirror[1])):
-        with pytest.raises(SatlibError, match=r"cannot download x\.zip .*put a copy at .*curl -C -"):
+        with pytest.raises(
+            SatlibError, match=r"cannot download x\.zip .*put a copy at .*curl -C -"
+        ):
             download.obtain(archive((address,), known), tmp_path, progress=False)
     assert not (tmp_path / "x.zip").exists()

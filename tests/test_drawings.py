@@ -18,13 +18,17 @@ TREE = {
 
 
 def photo(width=224, height=224):
-    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    )
 
 
 def check(figure):
     """No text leaves the figure, and none touches another."""
     figure.draw_without_rendering()
-    texts = figure.findobj(lambda each: hasattr(each, "get_text") and each.get_text() and each.get_visible())
+    texts = figure.findobj(
+        lambda each: hasattr(each, "get_text") and each.get_text() and each.get_visible()
+    )
     boxes = [text.get_window_extent() for text in texts]
     for box in boxes:
         assert figure.bbox.x0 <= box.x0 <= box.x1 <= figure.bbox.x1
@@ -33,7 +37,20 @@ def check(figure):
 
 
 def test_a_gallery_is_whole_and_marks_wrong_words():
-    caption = ["a", "big", "dotted", "purple", "triangle", "to", "the", "left", "of", "an", "orange", "square"]
+    caption = [
+        "a",
+        "big",
+        "dotted",
+        "purple",
+        "triangle",
+        "to",
+        "the",
+        "left",
+        "of",
+        "an",
+        "orange",
+        "square",
+    ]
     entry = (np.asarray(photo()), caption, {4, 10}, "really a big striped star\na small circle")
     figure = drawings.gallery_figure([entry] * 5)
     check(figure)
@@ -48,19 +65,28 @@ def test_each_place_has_its_answer_where_it_lies(size, view):
     figure = drawings.answers_figure(photo(*size), answers, "red", view)
     check(figure)
     left, top, right, bottom = (448 / max(size) * edge for edge in seen_box(size, view))
-    for text, (row, column) in zip(figure.axes[0].texts, itertools.product(range(2), range(3)), strict=True):
+    for text, (row, column) in zip(
+        figure.axes[0].texts, itertools.product(range(2), range(3)), strict=True
+    ):
         assert (text.get_text(), text.get_alpha()) == answers[row][column]
         x, y = text.get_position()
         assert x == pytest.approx(left + (column + 0.5) * (right - left) / 3)
-        assert 448 * size[1] / max(size) - y == pytest.approx(top + (row + 0.5) * (bottom - top) / 2)
-    assert [text.get_text() for text in figure.axes[0].texts if text.get_weight() == "bold"] == ["red", "red"]
+        assert 448 * size[1] / max(size) - y == pytest.approx(
+            top + (row + 0.5) * (bottom - top) / 2
+        )
+    assert [text.get_text() for text in figure.axes[0].texts if text.get_weight() == "bold"] == [
+        "red",
+        "red",
+    ]
 
 
 def test_a_tree_has_every_word_and_shows_the_best_in_more_than_colour():
     kept, best = {("a",), ("the",), ("the", "dog")}, ("the", "dog", END_LABEL)
     axis = tree_figure(TREE.__getitem__, kept, best).axes[0]
     texts = [text.get_text() for text in axis.texts]
-    assert [texts.count(word) for word in ("(start)", "a", "dog", END_LABEL, "p = 0.300", "p = 0.400")] == [
+    assert [
+        texts.count(word) for word in ("(start)", "a", "dog", END_LABEL, "p = 0.300", "p = 0.400")
+    ] == [
         1,
         1,
         2,
@@ -70,4 +96,6 @@ def test_a_tree_has_every_word_and_shows_the_best_in_more_than_colour():
     ]
     styles = [(line.get_linewidth(), line.get_linestyle()) for line in axis.lines]
     assert sorted(styles.count(style) for style in set(styles)) == [1, 3, 4]  # kept, best, dropped
-    assert [text.get_text() for text in axis.texts if text.get_fontweight() == "bold"] == ["p = 0.400"]
+    assert [text.get_text() for text in axis.texts if text.get_fontweight() == "bold"] == [
+        "p = 0.400"
+    ]

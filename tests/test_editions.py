@@ -56,8 +56,18 @@ def test_each_edition_has_its_parts_and_no_others(tmp_path):
     names = (editions.READ, editions.WORK, editions.SOLVED)
     texts = {name: [cell.source for cell in editions.cells(source, name)] for name in names}
     text = "\n".join(texts["notebooks"])
-    assert all(part in text for part in ("    covered = alphas.sum(1)\n    return", 'assert True, "held"'))
-    for absent in ("SOLUTION", "check(", "Two sums", "To think about", "least_penalty", "carry_on", "5.2"):
+    assert all(
+        part in text for part in ("    covered = alphas.sum(1)\n    return", 'assert True, "held"')
+    )
+    for absent in (
+        "SOLUTION",
+        "check(",
+        "Two sums",
+        "To think about",
+        "least_penalty",
+        "carry_on",
+        "5.2",
+    ):
         assert absent not in text
 
     # The workbook has blanks, cards, checks, folds, and what later cells use.
@@ -74,20 +84,35 @@ def test_each_edition_has_its_parts_and_no_others(tmp_path):
         "[notebook 06](../notebooks/06_hard_attention.ipynb)",
     ):
         assert part in text
-    for absent in ('least_penalty = carry_on("5.1")', "held"):  # nobody calls it; claims are of the edition to read
+    for absent in (
+        'least_penalty = carry_on("5.1")',
+        "held",
+    ):  # nobody calls it; claims are of the edition to read
         assert absent not in text
-    changed = [solved for blank, solved in zip(texts["exercises"], texts["solutions"], strict=True) if blank != solved]
+    changed = [
+        solved
+        for blank, solved in zip(texts["exercises"], texts["solutions"], strict=True)
+        if blank != solved
+    ]
     assert [text.split("(")[0] for text in changed] == ["def penalty", "def least_penalty"]
 
 
 def test_a_prediction_is_asked_before_its_answer_can_be_seen():
     """The guess is a cell of its own above the sealed one, which reveals the truth."""
     for source in notebooks.sources():
-        code = [cell.source for cell in editions.cells(source, editions.READ) if cell.cell_type == "code"]
-        asked = [name for text in code for name in re.findall(r"^(\w*guess\w*) = ", text, re.MULTILINE)]
+        code = [
+            cell.source
+            for cell in editions.cells(source, editions.READ)
+            if cell.cell_type == "code"
+        ]
+        asked = [
+            name for text in code for name in re.findall(r"^(\w*guess\w*) = ", text, re.MULTILINE)
+        ]
         sealed = [text for text in code if text.startswith("seal(")]
         assert len(asked) <= 4, source
-        assert [text.partition("\n")[0] for text in sealed] == [f"seal({name})" for name in asked], source
+        assert [text.partition("\n")[0] for text in sealed] == [
+            f"seal({name})" for name in asked
+        ], source
         assert all("reveal(" in text for text in sealed)
         text = "\n".join(code)
         assert all(text.index(f"{name} = ") < text.index(f"seal({name})") for name in asked)
@@ -122,6 +147,6 @@ truth"""
     assert "places: 65 (inside your range, 60 to 70)" in shown["(60, 70)"]
     assert "places: 65 (you guessed 40)" in shown["40"]
     assert "begins with its lower end" in shown["(40, 20)"]
-    assert json.loads(Path("guesses.json").read_text(encoding="utf-8")) == {"places": [20, 40, 65]}, (
-        "the first range counts"
-    )
+    assert json.loads(Path("guesses.json").read_text(encoding="utf-8")) == {
+        "places": [20, 40, 65]
+    }, "the first range counts"

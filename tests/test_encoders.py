@@ -76,7 +76,8 @@ def test_the_shape_of_each(made, name, shape):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("vgg19", marks=pytest.mark.slow), "alexnet", "efficientnet-lite0", "small"]
+    "name",
+    [pytest.param("vgg19", marks=pytest.mark.slow), "alexnet", "efficientnet-lite0", "small"],
 )
 def test_places_are_in_rows_from_the_top_left(made, name):
     """What changes when a corner of the picture changes is the annotation vector of that corner."""
@@ -87,7 +88,9 @@ def test_places_are_in_rows_from_the_top_left(made, name):
     corners = {(0, 0): 0, (0, 1): w - 1, (1, 0): (h - 1) * w, (1, 1): h * w - 1}
     spots = grey.repeat(4, 1, 1, 1)
     for spot, (bottom, right) in zip(spots, corners, strict=True):
-        spot[:, 202 * bottom : 202 * bottom + 22, 202 * right : 202 * right + 22] = 255.0 * torch.rand(3, 22, 22)
+        spot[:, 202 * bottom : 202 * bottom + 22, 202 * right : 202 * right + 22] = (
+            255.0 * torch.rand(3, 22, 22)
+        )
     with torch.inference_mode():
         change = (encoder(spots) - encoder(grey)).norm(dim=2).view(-1, h, w)
     for map, place in zip(change, corners.values(), strict=True):
@@ -113,7 +116,9 @@ class TestVGG19:
         first = oxford.body[0]
         wanted = functional.conv2d(prepared, first.weight.double(), first.bias.double(), padding=1)
         seen = []
-        handle = first.register_forward_hook(lambda module, inputs, output: seen.append(output.clone()))
+        handle = first.register_forward_hook(
+            lambda module, inputs, output: seen.append(output.clone())
+        )
         with torch.inference_mode():
             oxford(photo)
         handle.remove()
@@ -122,7 +127,9 @@ class TestVGG19:
     def test_it_sees(self, oxford):
         """Each changed photograph is nearest, by its mean annotation vector, to the photograph that it was made from."""
         photos = [images.square(photograph(name)) for name in ("dog", "train", "cows", "telephone")]
-        changed = [ImageOps.mirror(photo).crop((14, 14, 210, 210)).resize((224, 224)) for photo in photos]
+        changed = [
+            ImageOps.mirror(photo).crop((14, 14, 210, 210)).resize((224, 224)) for photo in photos
+        ]
         with torch.inference_mode():
             mean = functional.normalize(oxford(batch(*photos, *changed)).mean(1), dim=1)
         near = mean[4:] @ mean[:4].T
@@ -134,7 +141,9 @@ class TestEfficientNetLite:
     def test_it_is_timms(self):
         """The same maps of images of any size, the same gradient and statistics: bit for bit."""
         ours = encoders.create("efficientnet-lite0").body.train()
-        theirs = timm.create_model("tf_efficientnet_lite0", pretrained=False).to(memory_format=torch.channels_last)
+        theirs = timm.create_model("tf_efficientnet_lite0", pretrained=False).to(
+            memory_format=torch.channels_last
+        )
         weights = {name.removeprefix("model."): value for name, value in ours.state_dict().items()}
         assert list(weights) == list(theirs.state_dict())
         theirs.load_state_dict(weights)
@@ -144,7 +153,10 @@ class TestEfficientNetLite:
             assert torch.equal(maps, expected)
             maps.square().sum().backward()
             expected.square().sum().backward()
-        gradients = [[p.grad for p in network.parameters() if p.grad is not None] for network in (ours, theirs)]
+        gradients = [
+            [p.grad for p in network.parameters() if p.grad is not None]
+            for network in (ours, theirs)
+        ]
         assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
         states = zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True)
         assert all(torch.equal(a, b) for a, b in states)
@@ -201,7 +213,9 @@ def test_names_that_give_no_encoder(name, message):
 
 
 def test_an_encoder_that_a_model_did_not_train_is_named(tmp_path):
-    frozen = Captioner(recipe.load("flickr8k-lite0-soft"), Vocabulary(["a"]), encoders.create("efficientnet-lite0"))
+    frozen = Captioner(
+        recipe.load("flickr8k-lite0-soft"), Vocabulary(["a"]), encoders.create("efficientnet-lite0")
+    )
     frozen.save(tmp_path / "model.safetensors")
     with pytest.raises(SatlibError, match="was not trained; name it: "):
         encoders.create(f"model:{tmp_path}")
@@ -217,7 +231,9 @@ def test_without_a_network(tmp_path, monkeypatch):
         encoders.create("alexnet")
     folder, model = Path(torch.hub.get_dir()) / "checkpoints", alexnet(weights=None)
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(model.state_dict(), folder / "alexnet-owt-7be5be79.pth")  # a file in the right place needs no network
+    torch.save(
+        model.state_dict(), folder / "alexnet-owt-7be5be79.pth"
+    )  # a file in the right place needs no network
     assert torch.equal(encoders.create("alexnet").body[0].weight, model.features[0].weight)
 
 

@@ -13,7 +13,10 @@ from satlib.data.entities import Entities, Phrase
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 
-WHOLE = ((0.1, 0.1, 0.3, 0.9), (0.1, 0.5, 0.3, 0.7))  # of the two boxes, in a picture of 200 x 100 pixels
+WHOLE = (
+    (0.1, 0.1, 0.3, 0.9),
+    (0.1, 0.5, 0.3, 0.7),
+)  # of the two boxes, in a picture of 200 x 100 pixels
 
 
 @pytest.fixture
@@ -43,7 +46,10 @@ def test_phrases_by_hand(entities):
         Phrase(2, ("clothing", "other"), WHOLE[1:]),
         Phrase(3, ("notvisual",), ()),
     ]
-    assert entities.phrases("17.jpg", ["a", "boy", "in", "a", "pink", "dress", "near", "the", "hills"]) == []
+    assert (
+        entities.phrases("17.jpg", ["a", "boy", "in", "a", "pink", "dress", "near", "the", "hills"])
+        == []
+    )
     assert entities.size("17.jpg") == (200, 100)
     assert "17_x.jpg" in entities
     assert "18.jpg" not in entities
@@ -53,23 +59,36 @@ def test_phrases_by_hand(entities):
 
 def test_several_boxes_several_entities_and_boxes_a_little_outside(tmp_path):
     objects = ((("1", "2"), (-2, 0, 100, 101)), (("1",), (100, 0, 202, 50)))
-    captions = ["[/EN#1/people Two men] and [/EN#2/people one] and [/EN#9/other something] [/EN#2/people .]"]
-    entities = Entities(entities_files.write(tmp_path, {"1": (annotation(objects=objects), captions)}))
-    two, one, unknown = entities.phrases("1.jpg", ["Two", "men", "and", "one", "and", "something", "."])
+    captions = [
+        "[/EN#1/people Two men] and [/EN#2/people one] and [/EN#9/other something] [/EN#2/people .]"
+    ]
+    entities = Entities(
+        entities_files.write(tmp_path, {"1": (annotation(objects=objects), captions)})
+    )
+    two, one, unknown = entities.phrases(
+        "1.jpg", ["Two", "men", "and", "one", "and", "something", "."]
+    )
     assert two.boxes == ((0, 0, 0.5, 1), (0.5, 0, 1, 0.5))
     assert one.boxes == ((0, 0, 0.5, 1),)
     assert unknown.boxes == ()  # no object has its id; and a phrase of punctuation alone is none
 
 
 @pytest.mark.parametrize("view", ["whole", "crop"])
-@pytest.mark.parametrize(("size", "squeezed"), [((500, 400), None), ((300, 900), (224, 224)), ((500, 400), (288, 288))])
+@pytest.mark.parametrize(
+    ("size", "squeezed"), [((500, 400), None), ((300, 900), (224, 224)), ((500, 400), (288, 288))]
+)
 def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
     """Against the picture itself: a white box drawn on black, squeezed as the file is, and as encoders see it."""
-    box = tuple(round(share * side) for share, side in zip((0.3, 0.35, 0.6, 0.6), (*size, *size), strict=True))
+    box = tuple(
+        round(share * side)
+        for share, side in zip((0.3, 0.35, 0.6, 0.6), (*size, *size), strict=True)
+    )
     objects = ((("1",), box), (("2",), (1, 1, 3, 3)))
     xml, caption = annotation(size, objects), "[/EN#1/other Box] [/EN#2/other corner]"
     annotations = Entities(entities_files.write(tmp_path, {"1": (xml, [caption])}))
-    first, corner = annotations.phrases("1.jpg", ["box", "corner"], images.seen_part(squeezed or size, view))
+    first, corner = annotations.phrases(
+        "1.jpg", ["box", "corner"], images.seen_part(squeezed or size, view)
+    )
     pixels = np.zeros((size[1], size[0], 3), dtype=np.uint8)
     pixels[box[1] : box[3], box[0] : box[2]] = 255
     photo = Image.fromarray(pixels)

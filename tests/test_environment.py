@@ -11,7 +11,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def fresh_python(code):
     """Run `code` in a new interpreter and return the words that it printed."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=ROOT)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=ROOT
+    )
     assert ended.returncode == 0, ended.stderr
     return set(ended.stdout.split())
 

@@ -51,10 +51,16 @@ class TestVerdicts:
         for asked in chapter(number).values():
             for message, mistake in asked.mistakes.items():
                 text = verdict(asked.id, mistake)
-                failures += [] if text == f"{asked.id} is wrong: {message}" else [f"{message} -> {text}"]
+                failures += (
+                    [] if text == f"{asked.id} is wrong: {message}" else [f"{message} -> {text}"]
+                )
             text = verdict(asked.id, lambda *inputs: object())
             # A check's dict is no affair of the learner's.
-            if not re.match(rf"{asked.id} is wrong: .*expected", text) or "a dict" in text or "\n" in text:
+            if (
+                not re.match(rf"{asked.id} is wrong: .*expected", text)
+                or "a dict" in text
+                or "\n" in text
+            ):
                 failures.append(text)
         assert failures == []
 
@@ -62,13 +68,19 @@ class TestVerdicts:
 def test_progress(monkeypatch, capsys):
     """What is done, wrong, blank and next, by the latest check of each; a wrong one after a right one counts."""
     monkeypatch.setattr(engine, "_VERDICTS", {})
-    for id, answer in (("5.1", lambda C, L: reference("5.1")(C, L)), ("5.2", lambda alphas: 0), ("5.3", None)):
+    for id, answer in (
+        ("5.1", lambda C, L: reference("5.1")(C, L)),
+        ("5.2", lambda alphas: 0),
+        ("5.3", None),
+    ):
         verdict(id, answer)
     progress(5)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["1 of 8 done: 5.1", "not right yet: 5.2", "blank: 5.3"]
     minutes = sum(task.minutes for task in list(chapter(5).values())[1:])
-    assert lines[3:] == [f"next: 5.2 The penalty (4 minutes); about {minutes} minutes are left in this notebook"]
+    assert lines[3:] == [
+        f"next: 5.2 The penalty (4 minutes); about {minutes} minutes are left in this notebook"
+    ]
     verdict("5.1", lambda C, L: 0)
     progress(5)
     assert capsys.readouterr().out.startswith("0 of 8 done\nnot right yet: 5.1, 5.2\n")
@@ -81,7 +93,10 @@ def test_what_passed_its_check_is_what_later_cells_use(monkeypatch, capsys):
         return reference("5.2")(alphas)
 
     assert carry_on("5.2") is reference("5.2")
-    assert capsys.readouterr().out == "penalty() is satlib's own from here on, until yours passes check 5.2\n"
+    assert (
+        capsys.readouterr().out
+        == "penalty() is satlib's own from here on, until yours passes check 5.2\n"
+    )
     verdict("5.2", mine)
     assert carry_on("5.2") is mine
     verdict("5.2", lambda alphas: 0)
@@ -93,19 +108,41 @@ class TestWhatIsSaid:
 
     def test_what_cannot_be_looked_into_is_compared_with_the_reference(self):
         for id, answer, beginning in (
-            ("5.1", lambda *_: np.zeros(2), "expected a number, got a numpy array of shape (2,); given C = 14, L = 49"),
+            (
+                "5.1",
+                lambda *_: np.zeros(2),
+                "expected a number, got a numpy array of shape (2,); given C = 14, L = 49",
+            ),
             ("4.3", lambda f, e, a: a[:, 0], "expected a tuple of 2, got a tensor of shape (4, 4)"),
-            ("6.3", lambda f, log_p, reward, b: log_p * reward, "wrong shape: expected (), got (4,)"),
-            ("10.3", lambda f, p, w: (p + w) * [0], "expected a tensor of shape (4, 4), got a list; given"),
+            (
+                "6.3",
+                lambda f, log_p, reward, b: log_p * reward,
+                "wrong shape: expected (), got (4,)",
+            ),
+            (
+                "10.3",
+                lambda f, p, w: (p + w) * [0],
+                "expected a tensor of shape (4, 4), got a list; given",
+            ),
             ("6.4", lambda f, p, *x: f(p * 0 + 1 / len(p), *x), "p plays no part in it (the bias"),
-            ("4.4", lambda f, *x: f(*x)[::-1], "the parts are in the wrong order: h, c (h: wrong value"),
-            ("3.2", lambda f, words, size: f(words, size + 1), "1 too many at the end (expected ['a', "),
+            (
+                "4.4",
+                lambda f, *x: f(*x)[::-1],
+                "the parts are in the wrong order: h, c (h: wrong value",
+            ),
+            (
+                "3.2",
+                lambda f, words, size: f(words, size + 1),
+                "1 too many at the end (expected ['a', ",
+            ),
             ("3.5", lambda f, *x: 8 * f(*x), "8 times what is asked for (the mean: wrong value"),
             ("5.3", lambda f, *x: f(*x).requires_grad_(), "a result holds its graph"),
             ("10.1", lambda f, q, k, h, *_: f(q, k, h), "visible plays no part in it"),
             ("10.8", lambda f, k, h: [h * x for x in f(k, h)], "number 0: wrong value"),
         ):
-            assert verdict(id, partial(answer, reference(id))).startswith(f"{id} is wrong: {beginning}")
+            assert verdict(id, partial(answer, reference(id))).startswith(
+                f"{id} is wrong: {beginning}"
+            )
 
     def test_a_loss_that_is_cut_off(self):
         for id in ("6.3", "6.8"):
@@ -122,7 +159,11 @@ def test_in_a_workbook_as_generated_exactly_the_checks_fail_and_say_blank(source
         place = cell.metadata.get("satlib", {})
         if cell.cell_type == "code" and (place or cell.source.startswith(("import ", "from "))):
             try:
-                with contextlib.redirect_stdout(io.StringIO()), matplotlib.rc_context(), torch.enable_grad():
+                with (
+                    contextlib.redirect_stdout(io.StringIO()),
+                    matplotlib.rc_context(),
+                    torch.enable_grad(),
+                ):
                     exec(compile(cell.source, f"<{source.stem}>", "exec"), names)
             except Wrong as wrong:
                 failed.append((place["role"], str(wrong)))

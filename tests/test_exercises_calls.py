@@ -24,7 +24,9 @@ def test_an_endless_loop():
         while True:
             pass
 
-    with pytest.raises(calls.Failed, match=r"^it did not end within 0\.05 s; is there a loop that never stops\?$"):
+    with pytest.raises(
+        calls.Failed, match=r"^it did not end within 0\.05 s; is there a loop that never stops\?$"
+    ):
         calls.run(endless, 0.05)
     assert calls.run(lambda: "right", 0.05) == "right"
 
@@ -42,14 +44,21 @@ def test_the_settings_of_a_notebook_change_no_verdict_and_stay_as_they_are():
                 check(id, RIGHT[id][0])
         message = next(iter(task("6.3").mistakes))
         assert failure(task("6.3").mistakes[message], "6.3") == message
-        assert (torch.get_default_dtype(), torch.get_default_device().type) == (torch.float64, "meta")
+        assert (torch.get_default_dtype(), torch.get_default_device().type) == (
+            torch.float64,
+            "meta",
+        )
         assert torch.is_inference_mode_enabled()
         assert torch.default_generator.get_state().tolist() == state
 
 
 def test_settings_that_an_answer_changes_are_put_back():
     def answer(C, L):
-        torch.set_default_dtype(torch.float64), torch.set_grad_enabled(False), torch.set_default_device("meta")
+        (
+            torch.set_default_dtype(torch.float64),
+            torch.set_grad_enabled(False),
+            torch.set_default_device("meta"),
+        )
         torch.manual_seed(5)
         return 0.0
 
@@ -77,12 +86,21 @@ def one_value(e):
 
 
 FAILURES = (
-    (own_line, "it raises IndexError: tuple index out of range, in line 2 of own_line: places = e.shape[5]"),
+    (
+        own_line,
+        "it raises IndexError: tuple index out of range, in line 2 of own_line: places = e.shape[5]",
+    ),
     (lambda e: sys.exit(3), "it raises SystemExit: 3"),
     (lambda e: e, "it returns its input e unchanged"),
     (in_place, "it changes its input e: work on a copy"),
-    (lambda e: None if e.shape[0] else 0, "expected a tensor of shape (4, 4), got None; is a return missing?"),
-    (one_value, "it does not sum to 1 over axis 1, but to 1.0004 (wrong value at [1, 1]: expected "),
+    (
+        lambda e: None if e.shape[0] else 0,
+        "expected a tensor of shape (4, 4), got None; is a return missing?",
+    ),
+    (
+        one_value,
+        "it does not sum to 1 over axis 1, but to 1.0004 (wrong value at [1, 1]: expected ",
+    ),
     (lambda e: e.softmax(1) * torch.nan, "not a number, or infinite"),
     (lambda e: e.softmax(1)[None], "an axis of size 1 too many"),
     (lambda e: e.softmax(1).mT, "axes swapped: they are in the order (1, 0)"),
@@ -102,7 +120,14 @@ def test_what_is_said_of_a_failure(answer, message):
 
 
 def test_all_kinds_of_blank():
-    for body in ("...", "pass", "return None", "return ...", "raise NotImplementedError", "x = ...; return x.sum(1)"):
+    for body in (
+        "...",
+        "pass",
+        "return None",
+        "return ...",
+        "raise NotImplementedError",
+        "x = ...; return x.sum(1)",
+    ):
         names = {}
         exec(f"def weights(e):\n    {body}", names)
         assert failure(names["weights"]) == "4.2 is blank: write weights()"

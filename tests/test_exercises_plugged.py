@@ -49,7 +49,9 @@ def test_is_trained(tmp_path, place):
 
     ours = tiny.train(tmp_path / "ours", "training.epochs=1")
     own = tiny.train(
-        tmp_path / "own", "training.epochs=1", prepare=lambda it: plugged.plug(it, counted, "mine.py:counted")
+        tmp_path / "own",
+        "training.epochs=1",
+        prepare=lambda it: plugged.plug(it, counted, "mine.py:counted"),
     )
     assert (ours.own_attention, own.own_attention) == (None, "mine.py:counted")
     assert isinstance(own.decoder.attention, plugged.PluggedAttention)

@@ -24,7 +24,10 @@ def workbook(*without):
         place = cell.metadata.get("satlib", {"exercise": None})
         if place.get("role") == "answer":
             cell.source = ANSWERS.get(place["exercise"], cell.source)
-        if cell.source.startswith(("import ", "from ")) or place["exercise"] not in (None, *without):
+        if cell.source.startswith(("import ", "from ")) or place["exercise"] not in (
+            None,
+            *without,
+        ):
             kept.append(cell)
     notebook.cells = kept
     return notebook
@@ -37,7 +40,9 @@ def test_a_workbook_is_written_again_only_if_nobody_has_worked_in_it():
             cell.execution_count, cell.outputs = 1, [new_output("stream", text="out")]
     assert not exercises.edited(notebook)
     for cell in (new_code_cell("1 + 1"), new_markdown_cell("my note")):
-        assert exercises.edited(new_notebook(cells=[*notebook.cells, cell], metadata=notebook.metadata))
+        assert exercises.edited(
+            new_notebook(cells=[*notebook.cells, cell], metadata=notebook.metadata)
+        )
 
 
 def test_check(tmp_path, capsys):
@@ -47,15 +52,25 @@ def test_check(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split(maxsplit=2) for line in lines if line.startswith("  5.")]
     states = ["done", "blank", "blank", "wrong", "wrong", "missing", "missing", "done"]
-    assert [row[:2] for row in rows] == [[f"5.{n}", state] for n, state in enumerate(states, 1)], "\n".join(lines)
+    assert [row[:2] for row in rows] == [[f"5.{n}", state] for n, state in enumerate(states, 1)], (
+        "\n".join(lines)
+    )
     reasons = ["write penalty()", "write go_downhill()", "the wrong way round", "SyntaxError"]
-    assert [row[2][: len(reason)] for row, reason in zip(rows[1:], reasons, strict=False)] == reasons
+    assert [
+        row[2][: len(reason)] for row, reason in zip(rows[1:], reasons, strict=False)
+    ] == reasons
     assert "2 of 8 done, 2 blank, 2 wrong, 2 missing; next: 5.2 The penalty (4 minutes)" in lines
 
 
-def test_cells_that_hang_that_end_their_kernel_and_that_are_no_exercise(tmp_path, capsys, monkeypatch):
+def test_cells_that_hang_that_end_their_kernel_and_that_are_no_exercise(
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(grading, "CELL_SECONDS", 2)
-    cells = [new_code_cell("1 / 0"), new_code_cell("while True: pass"), new_code_cell("import os; os._exit(1)")]
+    cells = [
+        new_code_cell("1 / 0"),
+        new_code_cell("while True: pass"),
+        new_code_cell("import os; os._exit(1)"),
+    ]
     for cell, id in zip(cells[1:], ("5.5", "5.7"), strict=True):
         cell.metadata["satlib"] = {"exercise": id, "role": "answer"}
     nbformat.write(new_notebook(cells=cells), tmp_path / "mine.ipynb")

@@ -54,7 +54,9 @@ def test_it_holds_what_the_encoder_gives(tmp_path):
     for row, image_id in zip(store.read(chosen), chosen, strict=True):
         with torch.inference_mode():
             direct = encoder(images.to_tensor(DATA.photo(by_id[image_id])).unsqueeze(0))[0]
-        torch.testing.assert_close(row, direct, rtol=2**-11, atol=1e-6)  # half a unit in float16's last place
+        torch.testing.assert_close(
+            row, direct, rtol=2**-11, atol=1e-6
+        )  # half a unit in float16's last place
 
 
 def test_a_stopped_extraction_resumes_with_the_same_bytes(tmp_path, monkeypatch):
@@ -74,7 +76,9 @@ def test_a_stopped_extraction_resumes_with_the_same_bytes(tmp_path, monkeypatch)
     make(tmp_path / "stopped", encoder=encoder)
     assert seen == IMAGE_IDS[8:]
     for name in (features.ARRAY, features.MANIFEST):
-        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "stopped" / name).read_bytes() == (
+            tmp_path / "whole" / name
+        ).read_bytes()
 
 
 def test_only_new_and_changed_images_are_computed(photographs, tmp_path, monkeypatch):
@@ -97,7 +101,11 @@ def test_another_encoder_view_or_folder_is_refused(photographs, tmp_path, monkey
     with pytest.raises(SatlibError, match="does not exist; run satlib features"):
         check(tmp_path, data)
     make(tmp_path / "store", data)
-    for change, word in (({"encoder": "other"}, "encoder"), ({"view": "crop"}, "view"), ({"data": DATA}, "home")):
+    for change, word in (
+        ({"encoder": "other"}, "encoder"),
+        ({"view": "crop"}, "view"),
+        ({"data": DATA}, "home"),
+    ):
         with pytest.raises(SatlibError, match=f"was made with {word}"):
             check(tmp_path, **{"data": data, **change})
     with pytest.raises(SatlibError, match="was made with weights"):

@@ -24,16 +24,28 @@ def test_tuned_by_the_recipe(tmp_path):
     decoder, encoder = checkpoint.create_optimiser(captioner).param_groups
     assert (decoder["lr"], encoder["lr"]) == (8e-4, 2e-4)
     modules = captioner.encoder.named_modules()
-    normalisations = {name: module for name, module in modules if isinstance(module, nn.BatchNorm2d)}
+    normalisations = {
+        name: module for name, module in modules if isinstance(module, nn.BatchNorm2d)
+    }
     assert captioner.encoder.training
     assert not any(module.training for module in normalisations.values())
     inside = {id(p) for module in normalisations.values() for p in module.parameters()}
     assert inside
     assert not inside & {id(p) for p in encoder["params"]}
     assert len(encoder["params"]) + len(inside) == len(list(captioner.encoder.parameters()))
-    before, after = encoders.create(captioner.encoder.name).state_dict(), captioner.encoder.state_dict()
-    frozen = {f"{name}.{key}" for name, module in normalisations.items() for key in module.state_dict()}
-    assert {key.rpartition(".")[2] for key in frozen} >= {"running_mean", "running_var", "weight", "bias"}
+    before, after = (
+        encoders.create(captioner.encoder.name).state_dict(),
+        captioner.encoder.state_dict(),
+    )
+    frozen = {
+        f"{name}.{key}" for name, module in normalisations.items() for key in module.state_dict()
+    }
+    assert {key.rpartition(".")[2] for key in frozen} >= {
+        "running_mean",
+        "running_var",
+        "weight",
+        "bias",
+    }
     for name, value in before.items():
         if "classifier" not in name:  # which nothing uses
             assert torch.equal(value, after[name]) == (name in frozen), name
@@ -56,6 +68,9 @@ def test_random_views_of_a_ramp_show_where_each_part_lies():
     area = (steps_y * size) ** 2
     assert 0.7 - 1e-4 <= area.min() < 0.75
     assert 0.95 < area.max() <= 1 + 1e-4
-    for middle, step in ((across[:, 31:33].mean(1), steps_x.abs()), (down[:, 31:33].mean(1), steps_y)):
+    for middle, step in (
+        (across[:, 31:33].mean(1), steps_x.abs()),
+        (down[:, 31:33].mean(1), steps_y),
+    ):
         assert (middle - step * size / 2).min() >= -1e-4
         assert (middle + step * size / 2).max() <= 1 + 1e-4

@@ -64,7 +64,10 @@ class TestPaths:
     def test_every_path_is_there_once_and_equals_a_walk(self):
         decoder, a, caption = estimators.tiny()
         paths = estimators.every_path(decoder, a, caption)
-        assert len({tuple(path) for path in paths.places.tolist()}) == estimators.PLACES**estimators.WORDS
+        assert (
+            len({tuple(path) for path in paths.places.tolist()})
+            == estimators.PLACES**estimators.WORDS
+        )
         for row in (0, 13, 38, 63):
             log_p_place, log_p_word = walk(decoder, a, caption, paths.places[row].tolist())
             torch.testing.assert_close(paths.log_p_place[row], log_p_place)
@@ -82,14 +85,23 @@ class TestPaths:
         sentence = log_p_word.sum(1, keepdim=True)
         to_come = log_p_word.flip(1).cumsum(1).flip(1)
         for rewards in (sentence, sentence + 7, to_come, to_come - torch.tensor([1.0, 2.0, 3.0])):
-            torch.testing.assert_close(p @ (likelihood + (rewards.unsqueeze(2) * score).sum(1)), bound)
+            torch.testing.assert_close(
+                p @ (likelihood + (rewards.unsqueeze(2) * score).sum(1)), bound
+            )
 
 
 EXACT = HardConfig(expectation=0.0, lambda_e=0.0)
 UNBIASED = {
-    f"reward {reward}, baseline {baseline}": replace(EXACT, reward=reward, baseline=baseline, samples=samples)
+    f"reward {reward}, baseline {baseline}": replace(
+        EXACT, reward=reward, baseline=baseline, samples=samples
+    )
     for reward in ("sentence", "to-come")
-    for baseline, samples in (("none", 1), ("moving-average", 1), ("leave-one-out", 4), ("learned", 1))
+    for baseline, samples in (
+        ("none", 1),
+        ("moving-average", 1),
+        ("leave-one-out", 4),
+        ("learned", 1),
+    )
 }
 HALF = "expectation for half of the images"
 
@@ -110,14 +122,18 @@ def estimated(config, draws=120, rows=64):
     """An estimator drawn many times over `rows` captions, once its baseline has converged."""
     decoder, a, captions = estimators.tiny()
     weights = list(decoder.parameters())
-    truth = flat(torch.autograd.grad(-estimators.every_path(decoder, a, captions).bound, weights), weights)
+    truth = flat(
+        torch.autograd.grad(-estimators.every_path(decoder, a, captions).bound, weights), weights
+    )
     torch.manual_seed(0)
     bound = VariationalBound(config, decoder.config.hidden, longest=estimators.WORDS).double()
     images = rows // config.samples
     a, captions = (each.expand(rows, *each.shape[1:]) for each in (a, captions))
 
     def draw():
-        output = decoder(a, captions, coins(config, images, a.device).repeat_interleave(config.samples))
+        output = decoder(
+            a, captions, coins(config, images, a.device).repeat_interleave(config.samples)
+        )
         return bound(output, captions).loss
 
     learner = torch.optim.Adam(bound.parameters(), 0.05) if bound.learned else None
@@ -129,13 +145,22 @@ def estimated(config, draws=120, rows=64):
             learner.step()
     bound.eval()
     torch.manual_seed(1)  # the same samples for every estimator, as far as they draw alike
-    drawn = torch.stack([flat(torch.autograd.grad(draw(), weights, allow_unused=True), weights) for _ in range(draws)])
+    drawn = torch.stack(
+        [
+            flat(torch.autograd.grad(draw(), weights, allow_unused=True), weights)
+            for _ in range(draws)
+        ]
+    )
     error, deviation = drawn.mean(0) - truth, drawn.std(0)
     standard_error = deviation / draws**0.5
     moving = standard_error > 1e-12 * truth.norm()
     worst = (error[moving] / standard_error[moving]).abs().max().item()
     # The noise is of one caption, however many were averaged in a draw; for N samples, of one caption with its N.
-    return Estimate(worst, (error.norm() / truth.norm()).item(), (deviation.norm() * images**0.5 / truth.norm()).item())
+    return Estimate(
+        worst,
+        (error.norm() / truth.norm()).item(),
+        (deviation.norm() * images**0.5 / truth.norm()).item(),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +180,10 @@ class TestEstimators:
     def test_every_baseline_has_less_noise_than_none(self, measured):
         for name, config in UNBIASED.items():
             if config.baseline != "none":
-                assert measured[name].noise < 0.5 * measured[f"reward {config.reward}, baseline none"].noise
+                assert (
+                    measured[name].noise
+                    < 0.5 * measured[f"reward {config.reward}, baseline none"].noise
+                )
 
     def test_what_claims_no_unbiasedness_is_seen_to_be_biased(self, measured):
         assert measured[HALF].worst > 8
@@ -169,7 +197,9 @@ class TestTerms:
         p = torch.tensor(((-1.0, -2.0, -4.0), (-3.0, -1.0, -1.0))).exp()
         alphas = torch.tensor([0.25, 0.75]).expand(2, 3, 2).clone().requires_grad_()
         logits = torch.stack([p, 1 - p], 2).log()
-        output = Output(logits, alphas, torch.ones(2, 3), torch.tensor(places), torch.zeros(2, 3, 4))
+        output = Output(
+            logits, alphas, torch.ones(2, 3), torch.tensor(places), torch.zeros(2, 3, 4)
+        )
         bound = VariationalBound(config, hidden=4, longest=3)
         if average is not None:
             bound.average.copy_(torch.tensor(average))
@@ -182,14 +212,18 @@ class TestTerms:
         spread = 3 * -(0.25 * quarter + 0.75 * rest)
         torch.testing.assert_close(estimate.loss, 6 - 2.0 * score - 0.5 * spread)
         assert estimate.nll.tolist() == pytest.approx([7, 5])
-        assert bound.average.tolist() == pytest.approx([0.9 * -4 + 0.1 * -6])  # updated after it was used
+        assert bound.average.tolist() == pytest.approx(
+            [0.9 * -4 + 0.1 * -6]
+        )  # updated after it was used
 
     def test_reward_to_come(self):
         estimate, *_ = self.loss(HardConfig(reward="to-come", baseline="none"))
         assert estimate.advantage.tolist() == pytest.approx([-7, -6, -4, -5, -2, -1])
 
     def test_reward_to_come_has_an_average_for_each_number_of_words(self):
-        estimate, _, bound = self.loss(HardConfig(reward="to-come"), average=[0.0, -1.0, -3.0, -5.0])
+        estimate, _, bound = self.loss(
+            HardConfig(reward="to-come"), average=[0.0, -1.0, -3.0, -5.0]
+        )
         assert estimate.baseline.tolist() == pytest.approx([-5, -3, -1] * 2)
         assert bound.average.tolist() == pytest.approx([0, -0.9 - 0.25, -2.7 - 0.4, -4.5 - 0.6])
 
@@ -198,7 +232,9 @@ class TestTerms:
         assert estimate.baseline.tolist() == pytest.approx([-5] * 3 + [-7] * 3)
 
     def test_a_caption_with_the_expectation_has_no_score(self):
-        estimate, alphas, _ = self.loss(HardConfig(lambda_e=0, baseline="none"), places=((0, 1, 1), (-1, -1, -1)))
+        estimate, alphas, _ = self.loss(
+            HardConfig(lambda_e=0, baseline="none"), places=((0, 1, 1), (-1, -1, -1))
+        )
         estimate.loss.backward()
         assert estimate.advantage.tolist() == pytest.approx([-7] * 3)
         assert alphas.grad[0].abs().sum() > 0
@@ -206,7 +242,9 @@ class TestTerms:
 
     def test_entropy_and_movement_by_hand(self):
         alphas = torch.tensor([[[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]]])
-        torch.testing.assert_close(entropy(alphas), torch.tensor([[0.5, 0, 0]]).mul(2) * torch.tensor(2.0).log())
+        torch.testing.assert_close(
+            entropy(alphas), torch.tensor([[0.5, 0, 0]]).mul(2) * torch.tensor(2.0).log()
+        )
         assert movement(alphas).tolist() == [[0.5, 1.0]]
 
 
@@ -245,11 +283,15 @@ class TestLooking:
         assert torch.equal(place, soft.alpha.argmax(1))
         assert torch.equal(z, a[torch.arange(6), place])
         made.look = "sample"
-        assert {tuple(made(a, made.keys(a), h).place.tolist()) for _ in range(20)} != {tuple(place.tolist())}
+        assert {tuple(made(a, made.keys(a), h).place.tolist()) for _ in range(20)} != {
+            tuple(place.tolist())
+        }
 
     def test_coins_are_per_image(self):
         cpu = torch.device("cpu")
-        assert coins(HardConfig(samples=3), 2000, cpu).float().mean().item() == pytest.approx(0.5, abs=0.05)
+        assert coins(HardConfig(samples=3), 2000, cpu).float().mean().item() == pytest.approx(
+            0.5, abs=0.05
+        )
         annealed = HardConfig(expectation=0.2, anneal=0.5)
         for done, probability in ((0.0, 1.0), (0.25, 0.6), (0.5, 0.2), (0.9, 0.2)):
             tossed = coins(annealed, 4000, cpu, done)
@@ -260,7 +302,9 @@ class TestTraining:
     def test_begins_with_the_weights_of_a_soft_model(self, tmp_path):
         soft = tiny.train(tmp_path / "soft")
         still = ("training.learning_rate=0", "training.epochs=1")
-        hard = tiny.train(tmp_path / "hard", "decoder.attention=hard", *still, start=tmp_path / "soft")
+        hard = tiny.train(
+            tmp_path / "hard", "decoder.attention=hard", *still, start=tmp_path / "soft"
+        )
         for one, other in zip(soft.state_dict().values(), hard.state_dict().values(), strict=True):
             assert torch.equal(one, other)
         with pytest.raises(SatlibError, match="another kind or size"):
@@ -271,14 +315,22 @@ class TestTraining:
         tiny.train(tmp_path, "decoder.attention=hard", "training.epochs=1")
         captioner = Captioner.load(tmp_path)
         found = {
-            look: evaluate.evaluate(captioner, tiny.data(), tiny.Reader(), "dev", look=look, progress=False)
+            look: evaluate.evaluate(
+                captioner, tiny.data(), tiny.Reader(), "dev", look=look, progress=False
+            )
             for look in ("expected", "probable", "sample")
         }
-        assert [evaluated["recipe"]["decoding"]["look"] for evaluated in found.values()] == list(found)
+        assert [evaluated["recipe"]["decoding"]["look"] for evaluated in found.values()] == list(
+            found
+        )
         assert captioner.decoder.attention.look == "expected"  # as it was
 
 
 def test_the_penalty_is_off_unless_asked_for():
     hard = "decoder.attention=hard"
-    for changes, weight in (((hard,), 0), ((hard, "objective.doubly_stochastic=0.5"), 0.5), ((), 1)):
+    for changes, weight in (
+        ((hard,), 0),
+        ((hard, "objective.doubly_stochastic=0.5"), 0.5),
+        ((), 1),
+    ):
         assert tiny.the_recipe(*changes).objective.doubly_stochastic == weight

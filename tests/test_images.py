@@ -26,14 +26,22 @@ def png(path, width, height, depth, colour, rows, extra=b""):
 
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
     data = zlib.compress(b"".join(b"\0" + row for row in rows))
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + extra + chunk(b"IDAT", data) + chunk(b"IEND", b""))
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + extra
+        + chunk(b"IDAT", data)
+        + chunk(b"IEND", b"")
+    )
 
 
 def chunk(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-RGBA = bytes([10, 20, 30, 255, 10, 20, 30, 0, 0, 100, 255, 51])  # 51/255 = 0.2: 0.2 * (0, 100, 255) + 0.8 * 255
+RGBA = bytes(
+    [10, 20, 30, 255, 10, 20, 30, 0, 0, 100, 255, 51]
+)  # 51/255 = 0.2: 0.2 * (0, 100, 255) + 0.8 * 255
 PALETTE = chunk(b"PLTE", bytes([255, 0, 0, 0, 0, 255, 0, 255, 0]))
 
 
@@ -58,7 +66,9 @@ def test_each_kind_of_png(tmp_path, header, row, extra, expected):
 
 def test_a_tiff_of_floating_point_numbers(tmp_path):
     Image.fromarray(np.array([[-1.0, 0.0, 1.0]], dtype=np.float32)).save(tmp_path / "deep.tif")
-    assert pixels(tmp_path / "deep.tif") == [[[0] * 3, [128] * 3, [255] * 3]]  # 127.5 rounds to the even 128
+    assert pixels(tmp_path / "deep.tif") == [
+        [[0] * 3, [128] * 3, [255] * 3]
+    ]  # 127.5 rounds to the even 128
 
 
 # What the file holds, to what should be seen (EXIF 2.3, tag 274), for the picture  A B  /  C D.
@@ -105,7 +115,9 @@ SIZES = [(500, 375), (375, 500), (257, 256), (100, 80), (900, 226)]
 
 
 def noise(size):
-    return Image.fromarray(np.random.RandomState(0).randint(0, 256, (size[1], size[0], 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.RandomState(0).randint(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -128,8 +140,12 @@ def hamming_weights(side, out=224):
 def test_the_whole_is_a_hamming_filter_in_both_directions(size):
     photo = noise(size)
     across, down = hamming_weights(size[0]), hamming_weights(size[1])
-    expected = np.einsum("yr,rcd,xc->yxd", down, np.asarray(photo).astype(float), across, optimize=True)
-    assert abs(np.asarray(square(photo, "whole")) - expected).max() <= 1.6  # rounded to whole levels twice
+    expected = np.einsum(
+        "yr,rcd,xc->yxd", down, np.asarray(photo).astype(float), across, optimize=True
+    )
+    assert (
+        abs(np.asarray(square(photo, "whole")) - expected).max() <= 1.6
+    )  # rounded to whole levels twice
 
 
 @given(st.integers(224, 900), st.integers(224, 900), st.sampled_from(["whole", "crop"]))
@@ -147,7 +163,9 @@ def test_the_box_is_what_the_square_shows(width, height, view):
 
 def test_a_box_in_a_part_by_hand():
     """The part begins at 0.1 and 0.2, is 0.5 wide and 0.8 high; the box begins above it."""
-    assert in_part((0.2, 0.1, 0.6, 0.6), (0.1, 0.2, 0.6, 1.0)) == pytest.approx((0.2, 0.0, 1.0, 0.5))
+    assert in_part((0.2, 0.1, 0.6, 0.6), (0.1, 0.2, 0.6, 1.0)) == pytest.approx(
+        (0.2, 0.0, 1.0, 0.5)
+    )
     assert in_part((0.6, 0.2, 0.9, 0.9), (0.1, 0.2, 0.6, 1.0)) is None
     assert in_part((0.0, 0.5, 1.0, 1.0), (-0.5, 0.0, 1.5, 1.0)) == (0.25, 0.5, 0.75, 1.0)
 
@@ -156,4 +174,8 @@ def test_to_tensor():
     photo = Image.fromarray(np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3))
     tensor = to_tensor(photo)
     assert tensor.dtype == torch.uint8
-    assert tensor.tolist() == [[[0, 3, 6], [9, 12, 15]], [[1, 4, 7], [10, 13, 16]], [[2, 5, 8], [11, 14, 17]]]
+    assert tensor.tolist() == [
+        [[0, 3, 6], [9, 12, 15]],
+        [[1, 4, 7], [10, 13, 16]],
+        [[2, 5, 8], [11, 14, 17]],
+    ]

@@ -23,4 +23,7 @@ def test_the_cell_takes_an_archive_or_a_checkout_beside_the_notebook(tmp_path, m
         Path(name).touch()
     exec(cell, {})
     address = Path("satlib-main (1).zip").resolve().as_uri()
-    assert commands[0][-2:] == [f"satlib[course] @ {address}", f"satlib-models @ {address}#subdirectory=satlib-models"]
+    assert commands[0][-2:] == [
+        f"satlib[course] @ {address}",
+        f"satlib-models @ {address}#subdirectory=satlib-models",
+    ]

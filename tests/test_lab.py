@@ -31,9 +31,20 @@ def lab(chromium, tmp_path_factory):
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)], metadata=kernel)
     nbformat.write(notebook, folder / "scrubber.ipynb")
-    options = ["--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={PORT}", f"--IdentityProvider.token={TOKEN}"]
-    environment = os.environ | {"JUPYTER_CONFIG_DIR": str(folder), "JUPYTER_DATA_DIR": str(folder / "data")}
-    with subprocess.Popen([sys.executable, "-m", "jupyter", "lab", *options], cwd=folder, env=environment) as server:
+    options = [
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        f"--port={PORT}",
+        f"--IdentityProvider.token={TOKEN}",
+    ]
+    environment = os.environ | {
+        "JUPYTER_CONFIG_DIR": str(folder),
+        "JUPYTER_DATA_DIR": str(folder / "data"),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "jupyter", "lab", *options], cwd=folder, env=environment
+    ) as server:
         yield f"http://127.0.0.1:{PORT}/lab/tree/scrubber.ipynb?token={TOKEN}"
         server.terminate()
 
@@ -62,13 +73,24 @@ def test_what_a_learner_has_saved_stays_and_the_rest_is_renewed(tmp_path):
     (tmp_path / "jupyter").touch(0o755)
 
     def lab(text):
-        for name in ("notebooks/00.ipynb", "notebooks/INDEX.md", "exercises/00.ipynb", "exercises/AGENTS.md"):
+        for name in (
+            "notebooks/00.ipynb",
+            "notebooks/INDEX.md",
+            "exercises/00.ipynb",
+            "exercises/AGENTS.md",
+        ):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(text)
-        subprocess.run(["sh", LAB], cwd=tmp_path, env=os.environ | {"BIN": str(tmp_path)}, check=True)
+        subprocess.run(
+            ["sh", LAB], cwd=tmp_path, env=os.environ | {"BIN": str(tmp_path)}, check=True
+        )
 
     lab("one [a](../docs/a.md) [b](../exercises/00.ipynb)")
-    assert mine.read_text() == other.read_text() == "one [a](../../docs/a.md) [b](../exercises/00.ipynb)"
+    assert (
+        mine.read_text()
+        == other.read_text()
+        == "one [a](../../docs/a.md) [b](../exercises/00.ipynb)"
+    )
     mine.write_text("my work")
     lab("two")
     assert (mine.read_text(), other.read_text()) == ("my work", "two")

@@ -63,7 +63,9 @@ def folder(tmp_path_factory):
         Captioner.load(model).save(folder.with_name(model))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live, "SCENES", 1)
-        patch.setattr(live, "_photographs", lambda page, every=live._photographs: [next(every(page))])
+        patch.setattr(
+            live, "_photographs", lambda page, every=live._photographs: [next(every(page))]
+        )
         assert main(["page", str(folder), *options, "--storage", "float32"]) == 0
     return folder
 
@@ -74,7 +76,9 @@ def visit(browser, folder):
     server, errors, asked = Server(folder), [], []
     visitor = browser.new_context(viewport={"width": 1100, "height": 900}, reduced_motion="reduce")
     visitor.on("request", lambda request: asked.append(request.url))
-    visitor.add_init_script("Object.defineProperty(navigator, 'connection', { value: { saveData: true } })")
+    visitor.add_init_script(
+        "Object.defineProperty(navigator, 'connection', { value: { saveData: true } })"
+    )
     page = visitor.new_page()
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.server, page.asked = server, asked
@@ -100,7 +104,9 @@ def finished(page, alert=None):
     page.locator("#words[aria-busy=false]").wait_for(state="attached", timeout=120_000)
     if alert is not None:
         page.locator("#alert", has_text=alert).wait_for()
-    assert page.locator("#alert").is_visible() == (alert is not None), page.locator("#alert").text_content()
+    assert page.locator("#alert").is_visible() == (alert is not None), page.locator(
+        "#alert"
+    ).text_content()
     words = page.locator("#words button").all_text_contents()
     assert alert is not None or words[-1] == "end"
     return " ".join(words[:-1])
@@ -119,7 +125,13 @@ def encoded(photo, kind="PNG", **options):
 
 
 def opened(page, content, kind="PNG"):
-    ask(page, "open", name="photo", bytes=base64.b64encode(content).decode(), type=f"image/{kind.lower()}")
+    ask(
+        page,
+        "open",
+        name="photo",
+        bytes=base64.b64encode(content).decode(),
+        type=f"image/{kind.lower()}",
+    )
 
 
 def upload(page, content, name="photo.png"):
@@ -132,7 +144,10 @@ def crops(count, seed=0):
     random = np.random.default_rng(seed)
     for _ in range(count):
         width, height = (int(random.integers(40, side + 1)) for side in photo.size)
-        left, top = int(random.integers(photo.width - width + 1)), int(random.integers(photo.height - height + 1))
+        left, top = (
+            int(random.integers(photo.width - width + 1)),
+            int(random.integers(photo.height - height + 1)),
+        )
         yield photo.crop((left, top, left + width, top + height))
 
 
@@ -140,8 +155,14 @@ def pixels_differ(page, photo, view, kind="PNG", **options):
     """The largest difference between the page's pixels of a file and satlib's."""
     content = encoded(photo, kind, **options)
     opened(page, content, kind)
-    pixels = np.frombuffer(base64.b64decode(ask(page, "pixels", view=view)["pixels"]), np.uint8).reshape(3, 224, 224)
-    right = images.to_tensor(images.square(images.open_photo(io.BytesIO(content)), view)).float().numpy()
+    pixels = np.frombuffer(
+        base64.b64decode(ask(page, "pixels", view=view)["pixels"]), np.uint8
+    ).reshape(3, 224, 224)
+    right = (
+        images.to_tensor(images.square(images.open_photo(io.BytesIO(content)), view))
+        .float()
+        .numpy()
+    )
     return np.abs(pixels.astype(np.float32) - right).max()
 
 
@@ -150,10 +171,17 @@ def test_pictures_have_the_pixels_of_pillow(page):
     random = np.random.default_rng(1)
     photo = next(crops(1, seed=8)).resize((300, 200))
     transparent, exif = photo.copy(), Image.Exif()
-    transparent.putalpha(Image.fromarray(np.tile(np.linspace(0, 255, 300).astype(np.uint8), (200, 1))))
+    transparent.putalpha(
+        Image.fromarray(np.tile(np.linspace(0, 255, 300).astype(np.uint8), (200, 1)))
+    )
     exif[0x0112] = 6  # the camera was turned by a quarter
     for number, crop in enumerate(crops(12)):
-        assert pixels_differ(page, crop, ("whole", "crop")[number % 2], ("PNG", "JPEG")[number % 3 % 2]) <= 1
+        assert (
+            pixels_differ(
+                page, crop, ("whole", "crop")[number % 2], ("PNG", "JPEG")[number % 3 % 2]
+            )
+            <= 1
+        )
     for size in [(224, 224), (1, 1), (3, 2000), (2000, 3), (224, 90), (500, 224), (256, 256)]:
         noise = Image.fromarray(random.integers(0, 256, (size[1], size[0], 3), np.uint8))
         # Before version 13, Pillow begins with the width whatever the shape.
@@ -178,11 +206,19 @@ def test_captions_and_maps_are_those_of_satlib(page, model):
         opened(page, encoded(photo))
         for method, beam in (("greedy", 1), ("beam", 3)):
             (caption,) = captioner.caption([photo], beam)
-            steps = ask(page, "say", model=model, wish={**wish, "method": method, "beam": beam})["steps"]
-            assert [step["word"] for step in steps[:-1]] == captioner.vocabulary.encode(" ".join(caption.words))
-            np.testing.assert_allclose([step["alpha"] for step in steps], caption.alphas.flatten(1), atol=1e-4)
+            steps = ask(page, "say", model=model, wish={**wish, "method": method, "beam": beam})[
+                "steps"
+            ]
+            assert [step["word"] for step in steps[:-1]] == captioner.vocabulary.encode(
+                " ".join(caption.words)
+            )
+            np.testing.assert_allclose(
+                [step["alpha"] for step in steps], caption.alphas.flatten(1), atol=1e-4
+            )
             np.testing.assert_allclose([step["beta"] for step in steps], caption.betas, atol=1e-4)
-            assert sum(np.log(step["p"]) for step in steps) == pytest.approx(caption.log_probability, abs=1e-2)
+            assert sum(np.log(step["p"]) for step in steps) == pytest.approx(
+                caption.log_probability, abs=1e-2
+            )
 
 
 def test_the_light_is_that_of_satlib(page):
@@ -200,8 +236,13 @@ def test_the_brush_moves_the_sentence_to_the_other_object(page):
     page.locator("#words button").first.click()
     page.locator("details").evaluate("details => (details.open = true)")
     page.locator("#paint").click()
-    box, centre = page.locator("#picture").bounding_box(), scenes.scene("test-000000").objects[1].centre
-    x, y = (box[at] + box["width"] * share / scenes.SIDE for at, share in zip("xy", centre, strict=True))
+    box, centre = (
+        page.locator("#picture").bounding_box(),
+        scenes.scene("test-000000").objects[1].centre,
+    )
+    x, y = (
+        box[at] + box["width"] * share / scenes.SIDE for at, share in zip("xy", centre, strict=True)
+    )
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x + 9, y + 9)
@@ -211,13 +252,25 @@ def test_the_brush_moves_the_sentence_to_the_other_object(page):
 
 def test_a_word_follows_the_pointer_before_a_model_has_come_and_the_model_agrees(browser, folder):
     """It opens on a colour with a ring on the other object; each of three taps moves the light of that word alone."""
-    chosen = "[...document.querySelectorAll('#words button')].findIndex((b) => b.ariaPressed === 'true')"
+    chosen = (
+        "[...document.querySelectorAll('#words button')].findIndex((b) => b.ariaPressed === 'true')"
+    )
     with visit(browser, folder) as page:
-        at, ring, box = page.evaluate(chosen), *(page.locator(name).bounding_box() for name in ("#ring", "#picture"))
+        at, ring, box = (
+            page.evaluate(chosen),
+            *(page.locator(name).bounding_box() for name in ("#ring", "#picture")),
+        )
         word, said = page.locator("#words button").nth(at), set()
         assert word.text_content() in scenes.grammar.COLOURS
-        corner, foot = (box["x"] + 9, box["y"] + 9), (box["x"] + box["width"] / 2, box["y"] + box["height"] - 9)
-        for place in ((ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2), corner, foot):
+        corner, foot = (
+            (box["x"] + 9, box["y"] + 9),
+            (box["x"] + box["width"] / 2, box["y"] + box["height"] - 9),
+        )
+        for place in (
+            (ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2),
+            corner,
+            foot,
+        ):
             page.mouse.move(*place)
             said.add(word.text_content())
         assert len(said) > 1
@@ -229,7 +282,9 @@ def test_a_word_follows_the_pointer_before_a_model_has_come_and_the_model_agrees
             finished(page)
             assert (page.evaluate(chosen), word.text_content()) == (at, before)
         page.locator("#sample").click()
-        caption = Captioner.load(MODELS[1]).caption([images.open_photo(demo.photographs()[0])], beam=1)[0]
+        caption = Captioner.load(MODELS[1]).caption(
+            [images.open_photo(demo.photographs()[0])], beam=1
+        )[0]
         assert finished(page) == caption.text
         assert "CC-BY" in page.locator("#credit").text_content()
 

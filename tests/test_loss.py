@@ -24,7 +24,9 @@ def begin(folder, *changes, start=None):
     session = tiny.session(folder, *changes, start=start)
     batch = next(batch for batch in session.data.batches.epoch(0) if len(batch.image_ids) == B)
     seen = []
-    session.state.captioner.decoder.register_forward_hook(lambda decoder, inputs, output: seen.append(output))
+    session.state.captioner.decoder.register_forward_hook(
+        lambda decoder, inputs, output: seen.append(output)
+    )
     return session, batch, tiny.Reader().read(batch.image_ids), seen
 
 
@@ -34,7 +36,10 @@ def mean(values):
 
 def penalties(alphas):
     """sum_i (1 - sum_t alpha_ti)^2 of each caption, place by place."""
-    return [sum((1 - sum(word[i] for word in caption)) ** 2 for i in range(len(caption[0]))) for caption in alphas]
+    return [
+        sum((1 - sum(word[i] for word in caption)) ** 2 for i in range(len(caption[0])))
+        for caption in alphas
+    ]
 
 
 def of_words(logits, captions):
@@ -63,12 +68,17 @@ class TestEquation14:
         session, batch, a, seen = begin(tmp_path, *changes)
         result = session.loss(batch, a, 0.0)
         (output,), captions = seen, batch.captions
-        nll, penalty = mean(-of_words(output.logits, captions).sum(1)).item(), mean(penalties(output.alphas.tolist()))
+        nll, penalty = (
+            mean(-of_words(output.logits, captions).sum(1)).item(),
+            mean(penalties(output.alphas.tolist())),
+        )
         assert penalty > 0.1
         assert result.loss.item() == pytest.approx(nll + weight * penalty, rel=1e-5)
         assert logged(result, "nll", "penalty") == pytest.approx([nll, penalty], rel=1e-5)
         assert logged(result, "entropy", "movement") == (
-            of_maps(output.alphas, [captions.shape[1]] * B) if attention == "soft" else pytest.approx([math.log(4), 0])
+            of_maps(output.alphas, [captions.shape[1]] * B)
+            if attention == "soft"
+            else pytest.approx([math.log(4), 0])
         )
         assert (result.captions, result.words) == (B, captions.numel())
         # d mean(-log p) / d logits is the softmax less the one-hot target; that of the penalty -2 lambda (1 - sum_t alpha_ti) / B.
@@ -76,14 +86,21 @@ class TestEquation14:
         by_hand = (output.logits.softmax(2) - torch.eye(output.logits.shape[2])[captions]) / B
         torch.testing.assert_close(of_logits, by_hand)
         if attention == "soft":
-            (of_alphas,) = torch.autograd.grad(result.loss, output.alphas, allow_unused=True, materialize_grads=True)
+            (of_alphas,) = torch.autograd.grad(
+                result.loss, output.alphas, allow_unused=True, materialize_grads=True
+            )
             by_hand = -2 * weight / B * (1 - output.alphas.sum(1, keepdim=True))
             torch.testing.assert_close(of_alphas, by_hand.expand_as(of_alphas))
 
     @pytest.mark.parametrize("weight", [0.0, 0.7])
     def test_hard_attention_has_its_bound_and_a_penalty_if_asked_for(self, tmp_path, weight):
         """Two samples of each caption, half of the images with the expectation; the first baseline is 0."""
-        hard = ("decoder.attention=hard", "hard.samples=2", "hard.lambda_r=0.6", "hard.lambda_e=0.3")
+        hard = (
+            "decoder.attention=hard",
+            "hard.samples=2",
+            "hard.lambda_r=0.6",
+            "hard.lambda_e=0.3",
+        )
         session, batch, a, seen = begin(tmp_path, *hard, f"objective.doubly_stochastic={weight}")
         result = session.loss(batch, a, 0.0)
         (output,), captions = seen, batch.captions.repeat_interleave(2, 0)
@@ -100,7 +117,9 @@ class TestEquation14:
         torch.testing.assert_close(result.means["nll"], -log_p.sum(1).mean())
         assert not any(result.means[name].requires_grad for name in ("nll", "reward", "baseline"))
         parts = (output.logits, output.alphas)
-        found, by_hand = (torch.autograd.grad(each, parts, retain_graph=True) for each in (result.loss, expected))
+        found, by_hand = (
+            torch.autograd.grad(each, parts, retain_graph=True) for each in (result.loss, expected)
+        )
         torch.testing.assert_close(found, by_hand)
 
     def test_what_hard_attention_logs(self, tmp_path):
@@ -112,8 +131,12 @@ class TestEquation14:
         sampled = (output.places >= 0).all(1)
         assert 0 < sampled.sum() < B
         log_p = of_words(output.logits, batch.captions).sum(1).detach()
-        assert logged(result, "reward", "baseline") == pytest.approx([log_p[sampled].mean().item(), -7])
-        assert session.state.bound.average.item() == pytest.approx(0.9 * -7 + 0.1 * log_p.mean().item())
+        assert logged(result, "reward", "baseline") == pytest.approx(
+            [log_p[sampled].mean().item(), -7]
+        )
+        assert session.state.bound.average.item() == pytest.approx(
+            0.9 * -7 + 0.1 * log_p.mean().item()
+        )
 
     @pytest.mark.parametrize("weight", [0.0, 0.7])
     def test_rewards(self, tmp_path, monkeypatch, weight):
@@ -137,10 +160,18 @@ class TestEquation14:
         captions = zip(keys, made.words.tolist(), lengths, strict=True)
         rewards = [session.data.reward(key, row[:length]) for key, row, length in captions]
         others = [(sum(rewards[i - i % 5 : i - i % 5 + 5]) - rewards[i]) / 4 for i in range(5 * B)]
-        gained = sum((r - b) * row.sum() for r, b, row in zip(rewards, others, made.log_policy, strict=True))
-        penalty = mean(penalties([alphas[:n] for alphas, n in zip(made.alphas.tolist(), lengths, strict=True)]))
-        assert result.loss.item() == pytest.approx(-gained.item() / (5 * B) + weight * penalty, rel=1e-4)
-        assert logged(result, "penalty", "reward") == pytest.approx([penalty, mean(rewards)], rel=1e-5)
+        gained = sum(
+            (r - b) * row.sum() for r, b, row in zip(rewards, others, made.log_policy, strict=True)
+        )
+        penalty = mean(
+            penalties([alphas[:n] for alphas, n in zip(made.alphas.tolist(), lengths, strict=True)])
+        )
+        assert result.loss.item() == pytest.approx(
+            -gained.item() / (5 * B) + weight * penalty, rel=1e-4
+        )
+        assert logged(result, "penalty", "reward") == pytest.approx(
+            [penalty, mean(rewards)], rel=1e-5
+        )
         assert logged(result, "entropy", "movement") == of_maps(made.alphas.detach(), lengths)
         assert (result.captions, result.words) == (5 * B, sum(lengths))
         if weight:
@@ -186,12 +217,19 @@ class TestUpdate:
         alone = torch.cat([g.flatten() for g in torch.autograd.grad(result.loss, parameters)])
         for _ in range(updates):
             session.update(replace(batch, weight=weight), a)
-        return torch.cat([p.grad.flatten() for p in parameters]), alone, session.state.progress, result
+        return (
+            torch.cat([p.grad.flatten() for p in parameters]),
+            alone,
+            session.state.progress,
+            result,
+        )
 
     def test_the_gradient_is_that_of_this_batch_alone_and_sums_are_over_captions(self, tmp_path):
         found, alone, p, result = self.gradients(tmp_path, updates=3)
         torch.testing.assert_close(found, alone)
-        assert p.sums == pytest.approx({name: 3 * B * value.item() for name, value in result.means.items()}, rel=1e-5)
+        assert p.sums == pytest.approx(
+            {name: 3 * B * value.item() for name, value in result.means.items()}, rel=1e-5
+        )
         assert (p.batch, p.words, p.captions, p.sampled) == (3, 3 * result.words, 3 * B, 0)
 
     def test_a_share_is_weighted_in_the_gradient_and_counted_whole_in_the_log(self, tmp_path):

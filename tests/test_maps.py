@@ -46,7 +46,9 @@ def test_measures_by_hand():
         (box(0.5, 0, 1, 1), 1 / 8, 1 / 2, (0, 1, 0)),
     ):
         expected = (mass, area, (mass + area) / 2, *hits)
-        assert measures(alpha, region) == pytest.approx(dict(zip(maps.MEASURES, expected, strict=True)))
+        assert measures(alpha, region) == pytest.approx(
+            dict(zip(maps.MEASURES, expected, strict=True))
+        )
         assert measures(3 * alpha, region) == measures(alpha, region)  # a map is divided by its sum
         assert set(measures(alpha, region, peaked=False)) == set(maps.MEASURES[:3])
 
@@ -99,10 +101,19 @@ def measured(mass, even, *kinds, image="a.jpg"):
 
 
 def test_means_by_hand():
-    words = [measured(0.2, 0.1, "people"), measured(0.4, 0.1, "people", "other"), measured(0.6, 0.4, "animals")]
+    words = [
+        measured(0.2, 0.1, "people"),
+        measured(0.4, 0.1, "people", "other"),
+        measured(0.6, 0.4, "animals"),
+    ]
     summary = maps.summary(words)  # a single image has no interval
-    assert summary["all"] == pytest.approx({"words": 3, "mass": 40, "mass even": 20, "mass mean map": 0})
-    kinds = {kind: (means["words"], round(means["mass"], 9)) for kind, means in summary["by kind"].items()}
+    assert summary["all"] == pytest.approx(
+        {"words": 3, "mass": 40, "mass even": 20, "mass mean map": 0}
+    )
+    kinds = {
+        kind: (means["words"], round(means["mass"], 9))
+        for kind, means in summary["by kind"].items()
+    }
     assert list(kinds.items()) == [("people", (2, 30)), ("animals", (1, 60)), ("other", (1, 40))]
     assert maps.summary([]) == {"all": {"words": 0}, "by kind": {}}
 
@@ -112,13 +123,27 @@ def test_intervals_resample_images():
     rng = np.random.default_rng(1)
     by_image = []
     for image in range(40):
-        words = [measured(*rng.random(2).tolist(), "people", image=f"{image}.jpg") for _ in range(1 + image % 4)]
-        by_image.append(words + [measured(*rng.random(2).tolist(), "rare", image=f"{image}.jpg")] * (image % 7 == 0))
+        words = [
+            measured(*rng.random(2).tolist(), "people", image=f"{image}.jpg")
+            for _ in range(1 + image % 4)
+        ]
+        by_image.append(
+            words
+            + [measured(*rng.random(2).tolist(), "rare", image=f"{image}.jpg")] * (image % 7 == 0)
+        )
     summary = maps.summary([word for words in by_image for word in words])
-    for group, kinds in ((summary["all"], {"people", "rare"}), (summary["by kind"]["rare"], {"rare"})):
+    for group, kinds in (
+        (summary["all"], {"people", "rare"}),
+        (summary["by kind"]["rare"], {"rare"}),
+    ):
         means = []
         for _ in range(2000):
-            drawn = [word for i in rng.integers(0, 40, 40) for word in by_image[i] if kinds & {*word.kinds}]
+            drawn = [
+                word
+                for i in rng.integers(0, 40, 40)
+                for word in by_image[i]
+                if kinds & {*word.kinds}
+            ]
             if drawn:
                 means.append(100 * np.mean([word.values["mass"] for word in drawn]))
         expected = np.percentile(means, (2.5, 97.5))
@@ -134,7 +159,10 @@ def looking(look):
     for example in SCENES.examples:
         scene = scenes.scene(example.image_id)
         words = tokenise(example.references[0])
-        masks = [None if number is None else scene.masks[number] for number in scenes.mentions(words, scene)]
+        masks = [
+            None if number is None else scene.masks[number]
+            for number in scenes.mentions(words, scene)
+        ]
         alphas = torch.tensor(np.stack([look(mask) for mask in [*masks, None]]))
         captions[example.image_id] = Caption(words, 0.0, alphas, torch.ones(len(alphas)))
     return captions
@@ -149,7 +177,11 @@ class TestScenes:
     def test_maps_that_look_at_what_is_named(self):
         summary = maps.summary(maps.measure_all(SCENES.examples, looking(on_it)))
         assert summary["all"]["peak"] > 80
-        assert summary["all"]["mass"] > 2 * summary["all"]["mass mean map"] > 2 * summary["all"]["mass even"]
+        assert (
+            summary["all"]["mass"]
+            > 2 * summary["all"]["mass mean map"]
+            > 2 * summary["all"]["mass even"]
+        )
         assert set(summary["by kind"]) == {"size", "colour", "shape", "texture"}
 
     @pytest.mark.parametrize("attention", ["soft", "none"])
@@ -166,8 +198,20 @@ class TestScenes:
         for example in SCENES.examples:
             scene = scenes.scene(example.image_id)
             first, second = scene.objects
-            wrong = next(shape for shape in scenes.grammar.SHAPES if shape not in (first.shape, second.shape))
-            words = ["a", first.size, first.colour, wrong, "above", "a", second.size, second.colour, second.shape]
+            wrong = next(
+                shape for shape in scenes.grammar.SHAPES if shape not in (first.shape, second.shape)
+            )
+            words = [
+                "a",
+                first.size,
+                first.colour,
+                wrong,
+                "above",
+                "a",
+                second.size,
+                second.colour,
+                second.shape,
+            ]
             (target,) = maps.scene_mistakes(example, words)
             assert (target.index, target.kinds) == (3, ("shape",))
             assert (target.mask == scene.masks[0]).all()
@@ -176,7 +220,11 @@ class TestScenes:
             assert not maps.scene_mistakes(example, ["a", "white", "dog"])
 
 
-REFERENCES = ("A child in a pink dress near the hills.", "The girl's dress, which is pink.", "A caption without boxes")
+REFERENCES = (
+    "A child in a pink dress near the hills.",
+    "The girl's dress, which is pink.",
+    "A caption without boxes",
+)
 WORDS = ("a", "child", "in", "dress", "pink", "the", "is")
 CHILD_BOX, DRESS_BOX = (0.1, 0.1, 0.3, 0.9), (0.1, 0.5, 0.3, 0.7)
 
@@ -211,7 +259,9 @@ class TestBoxes:
         girl, also = (("people",), CHILD_BOX), (("clothing", "other"), DRESS_BOX)
         expected = [(f"{n}_x.jpg", *word) for n in (17, 18) for word in (child, dress, girl, also)]
         assert [(word.image_id, word.kinds) for word in words] == [row[:2] for row in expected]
-        assert [word.values["mass even"] for word in words] == [box(*row[2]).mean() for row in expected]
+        assert [word.values["mass even"] for word in words] == [
+            box(*row[2]).mean() for row in expected
+        ]
         means = maps.summary(words)
         assert ("peak" in means["all"]) == (attention == "soft")
         even = math.isclose(means["all"]["mass"], means["all"]["mass even"], rel_tol=1e-6)

@@ -43,13 +43,17 @@ def test_marginal_is_the_sum_over_paths_of_one_word():
     decoder.eval()
     first = decoder.embed(torch.tensor([-1]))
     alpha, n = marginal.every_place(decoder, decoder.project(a), decoder.initial_state(a), first)
-    torch.testing.assert_close((alpha[0] @ n[0].softmax(1))[caption[0, 0]].log(), paths.log_likelihood)
+    torch.testing.assert_close(
+        (alpha[0] @ n[0].softmax(1))[caption[0, 0]].log(), paths.log_likelihood
+    )
 
 
 def test_nwgm_by_hand():
     """(1/2, 1/2) and (1/5, 4/5), weighing 1/2 each: sqrt(1/10) to sqrt(4/10), which is 1 to 2."""
     p = torch.tensor([[[0.5, 0.5], [0.2, 0.8]]])
-    torch.testing.assert_close(marginal.nwgm(torch.tensor([[0.5, 0.5]]), p.log())[0], torch.tensor([[1 / 3, 2 / 3]]))
+    torch.testing.assert_close(
+        marginal.nwgm(torch.tensor([[0.5, 0.5]]), p.log())[0], torch.tensor([[1 / 3, 2 / 3]])
+    )
 
 
 def test_nwgm_is_the_softmax_of_the_expected_pre_activation(case):

@@ -20,8 +20,16 @@ HYPOTHESES = {
     "café": "two men sit outside a café", "silent": "...",
 }  # fmt: skip
 REFERENCES = {
-    "girl": ["A child in a pink dress is climbing up a set of stairs .", "A little girl climbing\tthe stairs (again)"],
-    "dog": ["The brown dog is running.", "a dog's run through tall grass", "Dog runs in the grass!", "a puppy plays"],
+    "girl": [
+        "A child in a pink dress is climbing up a set of stairs .",
+        "A little girl climbing\tthe stairs (again)",
+    ],
+    "dog": [
+        "The brown dog is running.",
+        "a dog's run through tall grass",
+        "Dog runs in the grass!",
+        "a puppy plays",
+    ],
     "café": ["Two men are sitting at a café's table"],
     "silent": ["a man on a bicycle", "somebody cycles", "..."],
 }
@@ -39,7 +47,9 @@ def bleus(hypotheses, references):
 
 def test_unigrams_are_clipped():
     # The example of the BLEU paper: "the" occurs at most twice in one reference, so 2 of 7 count.
-    values = bleus(["the the the the the the the"], [["the cat is on the mat", "there is a cat on the mat"]])
+    values = bleus(
+        ["the the the the the the the"], [["the cat is on the mat", "there is a cat on the mat"]]
+    )
     assert values["BLEU-1"] == pytest.approx(100 * 2 / 7)
 
 
@@ -61,7 +71,9 @@ def test_bleu_and_cider_equal_pycocoevalcap(corpus):
     one_each = {i: [line] for i, line in spoken.items()}
     expected, _ = Bleu(4).compute_score(references, one_each, verbose=0)
     values = metrics.bleu(spoken, references)
-    assert [values[f"BLEU-{n}"] for n in range(1, 5)] == pytest.approx([100 * value for value in expected], rel=1e-12)
+    assert [values[f"BLEU-{n}"] for n in range(1, 5)] == pytest.approx(
+        [100 * value for value in expected], rel=1e-12
+    )
     _, expected = Cider().compute_score(references, one_each)
     cider = metrics.Cider({i: [line.split() for line in lines] for i, lines in references.items()})
     values = [cider.score(i, line.split()) for i, line in spoken.items()]
@@ -71,11 +83,20 @@ def test_bleu_and_cider_equal_pycocoevalcap(corpus):
 @needs_java
 def test_all_captions_are_split_and_scored_as_by_the_coco_tools():
     tokenise = PTBTokenizer().tokenize
-    human = tokenise({key: [{"caption": line} for line in REFERENCES[key] if line != "..."] for key in HYPOTHESES})
-    spoken = tokenise({key: [{"caption": line.replace("|||", " ")}] for key, line in HYPOTHESES.items()})
+    human = tokenise(
+        {
+            key: [{"caption": line} for line in REFERENCES[key] if line != "..."]
+            for key in HYPOTHESES
+        }
+    )
+    spoken = tokenise(
+        {key: [{"caption": line.replace("|||", " ")}] for key, line in HYPOTHESES.items()}
+    )
     found = scores(HYPOTHESES, REFERENCES)
     coco, _ = Bleu(4).compute_score(human, spoken, verbose=0)
-    assert [found[f"BLEU-{n}"] for n in range(1, 5)] == pytest.approx([100 * value for value in coco])
+    assert [found[f"BLEU-{n}"] for n in range(1, 5)] == pytest.approx(
+        [100 * value for value in coco]
+    )
     assert found["ROUGE-L"] == pytest.approx(100 * Rouge().compute_score(human, spoken)[0])
     assert found["CIDEr"] == pytest.approx(100 * Cider().compute_score(human, spoken)[0])
     assert found["CIDEr"] > 1
@@ -84,12 +105,16 @@ def test_all_captions_are_split_and_scored_as_by_the_coco_tools():
 def test_without_java_the_other_scores_are_given(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     columns, (note,) = metrics.measure(HYPOTHESES, REFERENCES)
-    assert {"BLEU-4", "BLEU-1 (no brevity penalty)", "ROUGE-L", "CIDEr"} <= statistics.whole(columns).keys()
+    assert {"BLEU-4", "BLEU-1 (no brevity penalty)", "ROUGE-L", "CIDEr"} <= statistics.whole(
+        columns
+    ).keys()
     assert "METEOR is missing" in note
 
 
 def test_a_java_that_fails_costs_its_own_score_only(tmp_path, monkeypatch):
-    (tmp_path / "java").write_text('#!/bin/sh\n[ "$1" = -version ] && exit 0\necho "Out of memory" >&2; exit 3\n')
+    (tmp_path / "java").write_text(
+        '#!/bin/sh\n[ "$1" = -version ] && exit 0\necho "Out of memory" >&2; exit 3\n'
+    )
     (tmp_path / "java").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(SatlibError, match="METEOR is missing: Out of memory"):
@@ -102,12 +127,17 @@ def test_an_empty_caption_counts_in_the_mean():
     assert scores(spoken, references)["ROUGE-L"] == pytest.approx(100)
     assert scores(spoken, references)["CIDEr"] == pytest.approx(1000)
     assert scores(spoken | {"b": ""}, references)["ROUGE-L"] == pytest.approx(50)
-    assert scores(spoken | {"b": ""}, references)["BLEU-1"] == pytest.approx(100 * math.exp(1 - 8 / 4))
+    assert scores(spoken | {"b": ""}, references)["BLEU-1"] == pytest.approx(
+        100 * math.exp(1 - 8 / 4)
+    )
 
 
 def test_characters_of_scripts_without_spaces_are_words():
     captions = {"a": "穿nike的人。"}
-    assert metrics.split_words(captions, {"a": ["หมา"]}) == ({"a": "穿 nike 的 人"}, {"a": ["ห ม า"]})
+    assert metrics.split_words(captions, {"a": ["หมา"]}) == (
+        {"a": "穿 nike 的 人"},
+        {"a": ["ห ม า"]},
+    )
     assert "METEOR is missing: it is for English" in metrics.measure(captions, {"a": ["人"]})[1]
 
 

@@ -49,7 +49,8 @@ def test_kernels_are_the_matrix_of_all_that_an_output_sees_and_keep_their_layout
     kernels, gradients = torch.randn(8, 3, 2, 2), torch.randn(3, 8, 3, 2, 2)
     layout = torch.channels_last
     changed = trained(
-        nn.Parameter(kernels.clone().to(memory_format=layout)), [g.to(memory_format=layout) for g in gradients]
+        nn.Parameter(kernels.clone().to(memory_format=layout)),
+        [g.to(memory_format=layout) for g in gradients],
     )
     assert changed.is_contiguous(memory_format=layout)
     expected = trained(nn.Parameter(kernels.flatten(1).clone()), gradients.flatten(2))
@@ -68,7 +69,11 @@ def test_other_groups_and_weights_without_a_gradient():
     adam = nn.Parameter(torch.ones(3, 2))
     plain = torch.optim.Adam([adam], 0.1)
     for _ in range(2):
-        weights[0].grad, weights[2].grad, adam.grad = gradient.clone(), gradient.clone(), gradient.clone()
+        weights[0].grad, weights[2].grad, adam.grad = (
+            gradient.clone(),
+            gradient.clone(),
+            gradient.clone(),
+        )
         optimiser.step()
         plain.step()
     assert torch.equal(weights[2], adam)

@@ -37,7 +37,9 @@ def test_every_equation_and_section_of_the_method_has_its_place_and_leads_to_a_f
             else []
         )
         for name in names:
-            body = [part for node in body if getattr(node, "name", "") == name for part in node.body]
+            body = [
+                part for node in body if getattr(node, "name", "") == name for part in node.body
+            ]
         try:
             pkgutil.resolve_name(mark.object)
         except (ImportError, AttributeError):

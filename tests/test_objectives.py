@@ -17,7 +17,9 @@ from satlib.model.objective import (
 
 def test_penalty_by_hand():
     """Two places, three words: sums over the words are 1.5 and 1.5, then 3 and 0."""
-    alphas = torch.tensor([[[0.5, 0.5], [0.25, 0.75], [0.75, 0.25]], [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]])
+    alphas = torch.tensor(
+        [[[0.5, 0.5], [0.25, 0.75], [0.75, 0.25]], [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]]
+    )
     assert doubly_stochastic_penalty(alphas).tolist() == [0.5**2 + 0.5**2, 2**2 + 1**2]
 
 
@@ -76,14 +78,21 @@ class TestVariationalBound:
 
     def test_the_learned_baseline_is_fitted_to_the_places_that_were_sampled(self):
         """By squares of what the average leaves: rewards of -3, a baseline of 0 from its zero weights, one place of two."""
-        log_p, captions = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]]), torch.zeros(2, 2, dtype=torch.long)
+        log_p, captions = (
+            torch.tensor([[-1.0, -2.0], [-1.0, -2.0]]),
+            torch.zeros(2, 2, dtype=torch.long),
+        )
         logits = torch.stack([log_p.exp(), 1 - log_p.exp()], 2).log()
         states = torch.randn(2, 2, 4, requires_grad=True)
         given = output(logits, torch.tensor([[0, 1], [-1, -1]]), states)
-        bound = VariationalBound(HardConfig(baseline="learned", lambda_e=0.0, lambda_r=0.0), hidden=4)
+        bound = VariationalBound(
+            HardConfig(baseline="learned", lambda_e=0.0, lambda_r=0.0), hidden=4
+        )
         loss = bound(given, captions).loss
         assert loss.item() == pytest.approx(3 + 9)
-        by_weight, by_states = torch.autograd.grad(loss, (bound.learned.weight, states), allow_unused=True)
+        by_weight, by_states = torch.autograd.grad(
+            loss, (bound.learned.weight, states), allow_unused=True
+        )
         torch.testing.assert_close(by_weight, (2 * 3 * states[0].detach()).mean(0, keepdim=True))
         assert by_states is None
         everywhere = given._replace(places=torch.full((2, 2), -1))
@@ -93,17 +102,23 @@ class TestVariationalBound:
         """Captions of two words and of one, p = 1/2 each: by words to come the rewards are -ln 4 and -ln 2 (twice), not 0."""
         given = output(torch.zeros(2, 2, 2), torch.zeros(2, 2, dtype=torch.long))
         captions, one = torch.tensor([[1, 0], [0, PAD]]), math.log(2)
-        by_words = VariationalBound(HardConfig(reward="to-come", lambda_r=1.0, lambda_e=0.0), hidden=4)
+        by_words = VariationalBound(
+            HardConfig(reward="to-come", lambda_r=1.0, lambda_e=0.0), hidden=4
+        )
         found = by_words(given, captions)
         assert found.nll.tolist() == pytest.approx([2 * one, one])
         assert sorted(found.advantage.tolist()) == pytest.approx([-2 * one, -one, -one])
         assert by_words.average[:4].tolist() == pytest.approx([0, -0.1 * one, -0.2 * one, 0])
         assert found.loss.item() == pytest.approx(1.5 * one - (-2 * one - one - one) * -one / 2)
         by_caption = VariationalBound(HardConfig(lambda_r=0.0, lambda_e=1.0), hidden=4)
-        assert by_caption(given, captions).loss.item() == pytest.approx(1.5 * one - (2 * one + one) / 2)
+        assert by_caption(given, captions).loss.item() == pytest.approx(
+            1.5 * one - (2 * one + one) / 2
+        )
         assert by_caption.average.tolist() == pytest.approx([-0.1 * 1.5 * one])
 
     def test_in_evaluation_the_average_stays(self):
         bound = VariationalBound(HardConfig(), hidden=4).eval()
-        bound(output(torch.zeros(1, 1, 2), torch.tensor([[0]])), torch.zeros(1, 1, dtype=torch.long))
+        bound(
+            output(torch.zeros(1, 1, 2), torch.tensor([[0]])), torch.zeros(1, 1, dtype=torch.long)
+        )
         assert bound.average.tolist() == [0]

@@ -40,7 +40,9 @@ def decoders(one_file, kind, spread=1.0):
     ours = one_file.Decoder(kind, D, K, M, N, WIDTH, dropout=0.0)
     for parameter in ours.parameters():
         torch.nn.init.normal_(parameter, std=spread)
-    config = DecoderConfig(embedding=M, hidden=N, attention=kind, attention_hidden=WIDTH, dropout=0.0)
+    config = DecoderConfig(
+        embedding=M, hidden=N, attention=kind, attention_hidden=WIDTH, dropout=0.0
+    )
     satlibs = Decoder(config, D, K)
     names = {name: name.replace("attention.", "attention.energy.", 1) for name in ours.state_dict()}
     satlibs.load_state_dict({names[name]: value for name, value in ours.state_dict().items()})
@@ -117,7 +119,9 @@ class TestLoss:
             logits, alphas, places = ours(a, captions)
             before, (loss, b) = b, one_file.hard_loss(logits, alphas, places, captions, b)
             torch.manual_seed(seed)
-            estimate = bound(satlibs(a, captions, losses.coins(bound.config, B, a.device)), captions)
+            estimate = bound(
+                satlibs(a, captions, losses.coins(bound.config, B, a.device)), captions
+            )
             assert (places >= 0).any()
             same(loss, estimate.loss)
             assert b != before
@@ -140,7 +144,9 @@ class TestCaptions:
             decoder.output.bias.data[one_file.END] += 4  # else few of such captions end early
         a = torch.randn(100, L, D)
         lengths = set()
-        for vectors, hypotheses in zip(a, search.beam_search(satlibs, a, beam, longest), strict=True):
+        for vectors, hypotheses in zip(
+            a, search.beam_search(satlibs, a, beam, longest), strict=True
+        ):
             words, maps = one_file.beam_search(ours, vectors, beam)
             assert words == hypotheses[0].words
             same(maps, hypotheses[0].alphas)
@@ -152,7 +158,15 @@ class TestTheWholeFile:
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["soft", "hard"])
     def test_training_lowers_the_loss_and_draws_the_picture(self, run, kind, tmp_path, capsys):
-        run(attention=kind, scenes=100, steps=120, batch_size=4, hidden=64, beam=2, picture="maps.png")
+        run(
+            attention=kind,
+            scenes=100,
+            steps=120,
+            batch_size=4,
+            hidden=64,
+            beam=2,
+            picture="maps.png",
+        )
         output = capsys.readouterr().out
         first, last = (float(nats) for nats in re.findall(r"([\d.]+) nats per word", output))
         assert last < first < 3  # means over the first and over the last 100 batches
@@ -166,7 +180,9 @@ def run(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     def with_settings(**settings):
-        monkeypatch.setattr(sys, "argv", [str(PATH), *(f"--{name}={value}" for name, value in settings.items())])
+        monkeypatch.setattr(
+            sys, "argv", [str(PATH), *(f"--{name}={value}" for name, value in settings.items())]
+        )
         runpy.run_path(str(PATH), run_name="__main__")
 
     return with_settings

@@ -25,7 +25,8 @@ class Exported:
 
     def __init__(self, folder):
         self.encoder, self.decoder = (
-            onnxruntime.InferenceSession(str(folder / f"{name}.onnx")) for name in ("encoder", "step")
+            onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
+            for name in ("encoder", "step")
         )
         self.manifest = json.loads((folder / "manifest.json").read_text())
         for name, file in self.manifest["files"].items():
@@ -34,7 +35,9 @@ class Exported:
     def encode(self, photo):
         """a, keys, h, c."""
         square = images.square(photo, self.manifest["image"]["view"])
-        return self.encoder.run(None, {"pixels": images.to_tensor(square).unsqueeze(0).float().numpy()})
+        return self.encoder.run(
+            None, {"pixels": images.to_tensor(square).unsqueeze(0).float().numpy()}
+        )
 
     def step(self, a, keys, h, c, words, light=None):
         """log_p, alpha, beta, h, c."""
@@ -61,7 +64,9 @@ def model(request):
     """A shipped model, and tiny ones with the other kinds of decoder."""
     if request.param == "scenes-soft":
         return Captioner.load(request.param)
-    changes = ["decoder.output_tanh=true", "decoding.no_repeat=true"] if request.param == "none" else ()
+    changes = (
+        ["decoder.output_tanh=true", "decoding.no_repeat=true"] if request.param == "none" else ()
+    )
     return tiny.decided(request.param, changes=changes)
 
 
@@ -69,7 +74,9 @@ def model(request):
 def folders(model, tmp_path_factory):
     folder, graphs = tmp_path_factory.mktemp("onnx"), list(export._graphs(model))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "_graphs", lambda _: graphs)  # translated once; the second storage changes them
+        patch.setattr(
+            export, "_graphs", lambda _: graphs
+        )  # translated once; the second storage changes them
         for kind in ("float32", "int8"):
             export.export(model, folder / kind, kind)
     return folder
@@ -90,7 +97,10 @@ def test_captions_and_maps_are_those_of_pytorch(model, folders, exported):
         np.testing.assert_allclose(alphas, right.alphas.flatten(1), atol=1e-5)
         same += small.greedy(photo)[0] == words
     assert same >= 0.9 * len(PHOTOS)
-    sizes = [sum(file.stat().st_size for file in (folders / name).iterdir()) for name in ("float32", "int8")]
+    sizes = [
+        sum(file.stat().st_size for file in (folders / name).iterdir())
+        for name in ("float32", "int8")
+    ]
     assert model.recipe.name == "tiny" or sizes[1] < 0.45 * sizes[0]
 
 
@@ -121,12 +131,16 @@ def test_light_by_hand(model, exported):
         z = 0.25 * a[:, 1] + 0.75 * a[:, 3]
         beta = torch.sigmoid(decoder.gate(h)) if decoder.gate else torch.ones(1, 1)
         embedded = torch.zeros(1, decoder.config.embedding)
-        gates = decoder.gates_word(embedded) + decoder.gates_state(h) + decoder.gates_context(beta * z)
+        gates = (
+            decoder.gates_word(embedded) + decoder.gates_state(h) + decoder.gates_context(beta * z)
+        )
         i, f, g, o = gates.chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         log_p = torch.log_softmax(decoder.logits(embedded, h, beta * z), 1)
-    for values, right in zip(output, (log_p, torch.from_numpy(light) / 4, beta[:, 0], h, c), strict=True):
+    for values, right in zip(
+        output, (log_p, torch.from_numpy(light) / 4, beta[:, 0], h, c), strict=True
+    ):
         np.testing.assert_allclose(values, right, atol=1e-4)
 
 
@@ -140,5 +154,10 @@ def test_the_command_replaces_an_earlier_export_and_nothing_else(tmp_path, capsy
     assert "is not empty" in capsys.readouterr().err
     (folder / "manifest.json").write_text("{}")
     assert cli.main(["export", str(model), "--onnx", str(folder)]) == 0
-    assert {file.name for file in folder.iterdir()} == {"encoder.onnx", "step.onnx", "vocabulary.json", "manifest.json"}
+    assert {file.name for file in folder.iterdir()} == {
+        "encoder.onnx",
+        "step.onnx",
+        "vocabulary.json",
+        "manifest.json",
+    }
     assert {file.name for file in tmp_path.iterdir()} == {"model.safetensors", "folder"}

@@ -17,7 +17,11 @@ from satlib.model.captioner import Captioner
 from satlib.training import loop, starting
 
 MODEL = Path("scenes-soft")
-BY_WORD = ("embedding.weight", "output.weight", "output.bias")  # the parameters with a row for each word
+BY_WORD = (
+    "embedding.weight",
+    "output.weight",
+    "output.bias",
+)  # the parameters with a row for each word
 SMALL = (
     "training.epochs=1", "training.batch_size=4", "training.learning_rate=0", "training.average=0", "data.min_count=1",
 )  # fmt: skip
@@ -28,7 +32,9 @@ def own(tmp_path_factory):
     """A folder of five scenes with captions of their own, in which some words are new."""
     place, drawn = tmp_path_factory.mktemp("own") / "mine", scenes.load(3, 1, 1)
     examples = [
-        datasets.Example(e.image_id, e.split, tuple(f"{text} marvellous contraption" for text in e.references))
+        datasets.Example(
+            e.image_id, e.split, tuple(f"{text} marvellous contraption" for text in e.references)
+        )
         for e in drawn.examples
     ]
     tiny.save(datasets.CaptionSet("mine", tuple(examples), drawn.draw), place)
@@ -58,7 +64,9 @@ class TestStarting:
                 assert mine[name].equal(others[name]), name
                 continue
             for word in shared:
-                assert mine[name][ours.vocabulary.number(word)].equal(others[name][theirs.vocabulary.number(word)])
+                assert mine[name][ours.vocabulary.number(word)].equal(
+                    others[name][theirs.vocabulary.number(word)]
+                )
         for word in ("marvellous", "contraption"):
             assert word not in theirs.vocabulary
             row = mine["embedding.weight"][ours.vocabulary.number(word)]
@@ -86,25 +94,46 @@ class TestStarting:
         assert (learning.encoder.name, learning.encoder.train) == ("small", True)
         assert learning.decoder.hidden == 64  # what is set is left alone
 
-    def test_a_trained_model_does_not_know_the_vectors_of_an_encoder_before_its_training(self, own, tmp_path):
+    def test_a_trained_model_does_not_know_the_vectors_of_an_encoder_before_its_training(
+        self, own, tmp_path
+    ):
         other = Captioner.load(MODEL)
         with torch.no_grad():
             next(other.encoder.parameters()).mul_(2)
         other.save(tmp_path / "other.safetensors")
         with pytest.raises(
-            SatlibError, match="was trained on other annotation vectors than those of model:scenes-soft"
+            SatlibError,
+            match="was trained on other annotation vectors than those of model:scenes-soft",
         ):
             train(own, tmp_path / "run", tmp_path / "other.safetensors")
 
 
 def test_another_language_has_its_own_words_alone():
     german = datasets.CaptionSet("german", (datasets.Example("1", "train", ("ein roter kreis",)),))
-    assert starting.vocabulary(german, recipe.DataConfig(), MODEL).to_json() == ["ein", "kreis", "roter"]
+    assert starting.vocabulary(german, recipe.DataConfig(), MODEL).to_json() == [
+        "ein",
+        "kreis",
+        "roter",
+    ]
 
 
 def test_another_data_set_is_evaluated(own, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["evaluate", "scenes-soft", "--data-set", str(own), "--split", "train", "--json", "--quiet"]) == 0
+    assert (
+        cli.main(
+            [
+                "evaluate",
+                "scenes-soft",
+                "--data-set",
+                str(own),
+                "--split",
+                "train",
+                "--json",
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     result = json.loads(capsys.readouterr().out)
     assert result["file"] == "runs/scenes-soft/mine/evaluation-train.json"
     assert (result["data"], result["images"]) == ("mine", 3)
@@ -114,7 +143,15 @@ def test_another_data_set_is_evaluated(own, tmp_path, monkeypatch, capsys):
 
 def test_a_photograph_of_a_telephone(tmp_path):
     heif = pytest.importorskip("pillow_heif", reason="needs pillow-heif")
-    heif.from_pillow(Image.new("RGB", (64, 48), (200, 30, 60))).save(tmp_path / "a.heic", quality=95)
+    heif.from_pillow(Image.new("RGB", (64, 48), (200, 30, 60))).save(
+        tmp_path / "a.heic", quality=95
+    )
     opened = images.open_photo(tmp_path / "a.heic")
     assert opened.size == (64, 48)
-    assert max(abs(got - right) for got, right in zip(opened.getpixel((30, 20)), (200, 30, 60), strict=True)) <= 4
+    assert (
+        max(
+            abs(got - right)
+            for got, right in zip(opened.getpixel((30, 20)), (200, 30, 60), strict=True)
+        )
+        <= 4
+    )

@@ -11,7 +11,9 @@ from satlib.evaluation import plots
 
 
 def photo(width=320, height=240):
-    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    )
 
 
 def maps(count, grid=(14, 14)):
@@ -46,7 +48,10 @@ def test_each_word_has_its_map_and_the_end_too():
     words = ["a", "dog", "runs", "on", "the", "green", "grass"]
     figure = plots.attention_figure(photo(), words, maps(8), torch.linspace(0, 1, 8))
     assert titles(figure) == ["", *words, "(end)"]
-    assert [axis.get_xlabel() for axis in figure.axes if axis.images][1:3] == ["β = 0.00", "β = 0.14"]
+    assert [axis.get_xlabel() for axis in figure.axes if axis.images][1:3] == [
+        "β = 0.00",
+        "β = 0.14",
+    ]
     assert titles(plots.attention_figure(photo(), words, maps(7))) == ["", *words]
 
 
@@ -65,7 +70,9 @@ def test_a_line_encloses_what_has_half_of_the_maximum():
     alphas[0, :, :7] = 1 / 98
     alphas[1] = 1 / 196  # an even map has no border
     axes = plots.attention_figure(Image.new("RGB", (224, 224)), ["left", "all"], alphas).axes
-    _, left, even = ([path for line in axis.collections for path in line.get_paths()] for axis in axes[:3])
+    _, left, even = (
+        [path for line in axis.collections for path in line.get_paths()] for axis in axes[:3]
+    )
     assert np.allclose(left[0].vertices[:, 0], 111.5, atol=0.6)
     assert not even
 
@@ -90,14 +97,18 @@ def test_a_map_lies_where_the_encoder_looked():
     crop = plots.spread((512, 256), torch.ones(1, 14, 14), (256, 512), "crop")[0]
     assert torch.allclose(crop[16:240, 144:368], torch.tensor(1.0), atol=1e-5)
     assert (crop > 0).sum() == 224 * 224
-    narrow = plots.spread((512, 256), torch.ones(1, 14, 14), (256, 128), "crop")[0]  # drawn a quarter as wide
+    narrow = plots.spread((512, 256), torch.ones(1, 14, 14), (256, 128), "crop")[
+        0
+    ]  # drawn a quarter as wide
     assert (narrow > 0).sum() == 224 * 56
     assert narrow[16:240, 36:92].min() > 0.99
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, (900, 300)), (6, (300, 900))])
 def test_nothing_is_cut_off_and_no_words_or_pictures_overlap(count, size):
-    words = ["antidisestablishmentarianism", "$5$", "skateboarding"][:count] + ["grasshoppers"] * max(count - 3, 0)
+    words = ["antidisestablishmentarianism", "$5$", "skateboarding"][:count] + [
+        "grasshoppers"
+    ] * max(count - 3, 0)
     figure = plots.attention_figure(photo(*size), words, maps(count + 1), torch.ones(count + 1))
     figure.draw_without_rendering()
     pictures = [axis.get_tightbbox() for axis in figure.axes if axis.images]
@@ -128,10 +139,18 @@ def test_a_notebook_shows_a_strip_in_all_its_colours_on_its_own_ground(monkeypat
         plots.attention_figure(smooth, ["dog"], maps(2))._ipython_display_()
     (picture,) = shown
     image = Image.open(io.BytesIO(picture.data))
-    assert (image.format, picture.format) == ("JPEG", "jpeg")  # a palette's 256 colours would not do
+    assert (image.format, picture.format) == (
+        "JPEG",
+        "jpeg",
+    )  # a palette's 256 colours would not do
     assert len(image.getcolors(10**6)) > 10_000
     assert image.width == int(3 * 1.6 * 144)  # two pixels per point
-    assert np.abs(np.subtract(image.getpixel((image.width // 2, image.height - 2)), (0x24, 0x26, 0x2B))).max() < 6
+    assert (
+        np.abs(
+            np.subtract(image.getpixel((image.width // 2, image.height - 2)), (0x24, 0x26, 0x2B))
+        ).max()
+        < 6
+    )
 
 
 @pytest.mark.parametrize("view", ["whole", "crop"])

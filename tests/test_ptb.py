@@ -46,12 +46,18 @@ BETWEEN = [" "] * 8 + [
 
 
 def by_java(captions: list[str]) -> list[str]:
-    tokenised = PTBTokenizer().tokenize({i: [{"caption": caption}] for i, caption in enumerate(captions)})
+    tokenised = PTBTokenizer().tokenize(
+        {i: [{"caption": caption}] for i, caption in enumerate(captions)}
+    )
     return [tokenised[i][0] for i in range(len(captions))]
 
 
 def by_us(captions: list[str]) -> list[str]:
-    return list(metrics.split_words(dict(enumerate(captions)), {i: ["a"] for i in range(len(captions))})[0].values())
+    return list(
+        metrics.split_words(dict(enumerate(captions)), {i: ["a"] for i in range(len(captions))})[
+            0
+        ].values()
+    )
 
 
 def differences(captions: list[str]) -> list[tuple[str, str, str]]:
@@ -75,13 +81,20 @@ def test_a_full_stop_after_a_letter_depends_on_the_next_caption():
 def test_hard_captions_are_what_java_gives():
     captions = [line for caption in HARD for line in (caption, "")]
     assert by_java(captions)[::2] == list(HARD.values())
-    assert by_java(["the letter b.", "A dog", "", "the letter b.", "a dog"])[0::3] == ["the letter b", "the letter b."]
+    assert by_java(["the letter b.", "A dog", "", "the letter b.", "a dog"])[0::3] == [
+        "the letter b",
+        "the letter b.",
+    ]
 
 
 @pytest.mark.needs_java
 def test_generated_captions():
     results = sorted((Path(satlib.__file__).parent / "results").glob("*/evaluation-*.json"))
-    captions = [caption for path in results for caption in json.loads(path.read_text("utf-8"))["captions"].values()]
+    captions = [
+        caption
+        for path in results
+        for caption in json.loads(path.read_text("utf-8"))["captions"].values()
+    ]
     assert len(captions) > 10_000
     assert differences(captions[::5]) == []
 
@@ -92,7 +105,11 @@ def test_drawn_captions():
     drawn = []
 
     @settings(max_examples=2000, derandomize=True, database=None)
-    @given(st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(BETWEEN)), min_size=1, max_size=8))
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from(WORDS), st.sampled_from(BETWEEN)), min_size=1, max_size=8
+        )
+    )
     def draw(parts):
         drawn.append("".join(word + between for word, between in parts).strip())
 

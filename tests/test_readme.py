@@ -18,8 +18,16 @@ OTHERS = [
     "exercises/AGENTS.md",
     "benchmarks/README.md",
 ]
-OTHERS += ["data/README.md", "satlib-models/satlib_models/README.md", "tests/README.md", "notebooks/INDEX.md"]
-PAGES = [*OTHERS, *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))]
+OTHERS += [
+    "data/README.md",
+    "satlib-models/satlib_models/README.md",
+    "tests/README.md",
+    "notebooks/INDEX.md",
+]
+PAGES = [
+    *OTHERS,
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")),
+]
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -28,7 +36,9 @@ def commands():
     """The complete commands of satlib in all blocks of code."""
     for text in TEXT.values():
         for block in re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.M | re.S):
-            lines = re.findall(r"^ *!?((?:satlib|torchrun) [^\n#]*)", block.replace("\\\n", " "), re.M)
+            lines = re.findall(
+                r"^ *!?((?:satlib|torchrun) [^\n#]*)", block.replace("\\\n", " "), re.M
+            )
             yield from (re.sub(r".* -m (-- )?", "", line).strip() for line in lines)
 
 
@@ -62,7 +72,9 @@ def broken(page):
         target = (ROOT / page).parent / file if file else ROOT / page
         if "://" in link or anchor.startswith("cell-id="):
             continue
-        if not target.exists() or (anchor and anchor not in slugs(target.read_text(encoding="utf-8"))):
+        if not target.exists() or (
+            anchor and anchor not in slugs(target.read_text(encoding="utf-8"))
+        ):
             yield f"{page}: {link}"
 
 
@@ -71,17 +83,29 @@ def test_every_link_and_picture_leads_somewhere():
 
 
 def test_every_recipe_is_described_and_no_other():
-    named = set(re.findall(r"`((?:scenes|flickr8k|flickr30k|coco|own)-[a-z0-9-]+)`", TEXT["docs/training.md"]))
+    named = set(
+        re.findall(
+            r"`((?:scenes|flickr8k|flickr30k|coco|own)-[a-z0-9-]+)`", TEXT["docs/training.md"]
+        )
+    )
     assert named == set(recipe.names())
 
 
 def test_the_figures_of_the_readme_are_those_of_the_evaluations():
-    rows = re.findall(r"^\| satlib, .*?\(`([a-z0-9-]+)`.*?\) \| (.+) \| (.+) \| (.+) \|$", TEXT["README.md"], re.M)
+    rows = re.findall(
+        r"^\| satlib, .*?\(`([a-z0-9-]+)`.*?\) \| (.+) \| (.+) \| (.+) \|$", TEXT["README.md"], re.M
+    )
     assert len(rows) == 2
     for name, *figures in rows:
-        evaluation = json.loads((ROOT / f"satlib/results/{name}/evaluation-test.json").read_text(encoding="utf-8"))
+        evaluation = json.loads(
+            (ROOT / f"satlib/results/{name}/evaluation-test.json").read_text(encoding="utf-8")
+        )
         scores = [
             evaluation["metrics"][column]
             for column in ("BLEU-1 (no brevity penalty)", "BLEU-4 (no brevity penalty)", "METEOR")
         ]
-        assert [float(figure) for figure in figures] == [round(scores[0], 1), round(scores[1], 1), round(scores[2], 2)]
+        assert [float(figure) for figure in figures] == [
+            round(scores[0], 1),
+            round(scores[1], 1),
+            round(scores[2], 2),
+        ]

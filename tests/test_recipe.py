@@ -20,7 +20,9 @@ def test_shipped_recipes_survive_being_written(tmp_path):
 
 def test_each_option_is_declared_with_a_meaning():
     for section, kind in recipe.SECTIONS.items():
-        assert list(recipe.declared(section)) == [field.name for field in msgspec.structs.fields(kind)]
+        assert list(recipe.declared(section)) == [
+            field.name for field in msgspec.structs.fields(kind)
+        ]
 
 
 def test_what_is_not_given_is_the_default(tmp_path):
@@ -28,14 +30,21 @@ def test_what_is_not_given_is_the_default(tmp_path):
     path.write_text("\ufeff[training]\nepochs = 3\nlearning_rate = 1\n", encoding="utf-8")
     loaded = recipe.load(str(path))
     assert loaded.name == "mine"
-    assert loaded.training == msgspec.structs.replace(recipe.TrainingConfig(), epochs=3, learning_rate=1.0)
+    assert loaded.training == msgspec.structs.replace(
+        recipe.TrainingConfig(), epochs=3, learning_rate=1.0
+    )
     assert isinstance(loaded.training.learning_rate, float)  # a whole number serves as a number
     assert loaded.decoder == recipe.DecoderConfig()
 
 
 def test_hard_attention_has_no_penalty_unless_it_is_given():
     """The doubly stochastic penalty acts on expected maps; hard attention sees samples."""
-    assert recipe.from_dict({"name": "x", "decoder": {"attention": "hard"}}).objective.doubly_stochastic == 0
+    assert (
+        recipe.from_dict(
+            {"name": "x", "decoder": {"attention": "hard"}}
+        ).objective.doubly_stochastic
+        == 0
+    )
     given = {"name": "x", "decoder": {"attention": "hard"}, "objective": {"doubly_stochastic": 0.5}}
     assert recipe.from_dict(given).objective.doubly_stochastic == 0.5
 

@@ -24,7 +24,12 @@ SMALL = (
     "data.name=scenes", "data.min_count=1", "decoder.embedding=16", "decoder.hidden=16", "decoder.attention_hidden=8",
     "training.batch_size=4", "training.epochs=2", "decoding.max_length=8",
 )  # fmt: skip
-SCENES_ENCODER = ("encoder.name=small", "encoder.pretrained=false", "encoder.train=true", "encoder.scale=1")
+SCENES_ENCODER = (
+    "encoder.name=small",
+    "encoder.pretrained=false",
+    "encoder.train=true",
+    "encoder.scale=1",
+)
 CASES = {
     "soft": ("scenes-soft",),
     "hard": ("scenes-hard",),
@@ -57,7 +62,9 @@ def train(case, data, folder, **more):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_stopped_in_each_epoch_and_resumed_is_the_run_that_was_not(name, data, tmp_path, monkeypatch):
+def test_stopped_in_each_epoch_and_resumed_is_the_run_that_was_not(
+    name, data, tmp_path, monkeypatch
+):
     more, update, moments = {}, loop.Trainer.update, [(0, 1), (1, 1)]
     if "rewards" in name:
         more["start"] = tmp_path / "start"
@@ -86,7 +93,17 @@ def test_the_command_interrupted_by_signals(tmp_path):
     """`satlib train` is stopped at random moments by SIGKILL, SIGINT and SIGTERM, and resumed until it ends."""
     tiny.save(scenes.load(4, 4, 0), tmp_path / "scenes")
     changes = [*SMALL[1:], "data.train_images=0", f"data.name={tmp_path / 'scenes'}"]
-    command = [sys.executable, "-m", "satlib", "train", "scenes-soft", "--device", "cpu", "--checkpoint-every", "0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "satlib",
+        "train",
+        "scenes-soft",
+        "--device",
+        "cpu",
+        "--checkpoint-every",
+        "0.1",
+    ]
     command += [word for change in changes for word in ("--set", change)]
 
     def begun(name):

@@ -23,7 +23,9 @@ from satlib.recipe import DecoderConfig, RewardConfig
 
 WORDS = ("dog", "cat", "runs", "sits", "a")
 WEIGHTED = RewardConfig(cider=0.5, bleu1=2.0, bleu4=3.0)
-references = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join), min_size=1, max_size=4)
+references = st.lists(
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join), min_size=1, max_size=4
+)
 
 
 def consensus(captions, config=WEIGHTED):
@@ -55,9 +57,13 @@ class TestConsensus:
 
     def test_the_weighted_sum(self):
         judge, vocabulary = consensus([["a dog runs"], ["a cat sits", "one cat"]])
-        ids, *lines = ([*vocabulary.encode(line), END] for line in ("a cat runs", "a cat sits", "one cat"))
+        ids, *lines = (
+            [*vocabulary.encode(line), END] for line in ("a cat runs", "a cat sits", "one cat")
+        )
         bleu4 = sentence_bleu(lines, ids, smoothing_function=SmoothingFunction().method2)
-        assert judge("1", ids) == pytest.approx(0.5 * judge._cider.score("1", ids) + 2 * 3 / 4 + 3 * bleu4)
+        assert judge("1", ids) == pytest.approx(
+            0.5 * judge._cider.score("1", ids) + 2 * 3 / 4 + 3 * bleu4
+        )
         assert judge._cider.score("1", ids) > 0
 
 
@@ -69,9 +75,18 @@ def test_the_greedy_baseline_is_of_greedy_captions():
         drawn.append(rollout)
         return torch.zeros(len(rollout.words))
 
-    reward_loss(decoder, a, zeros, RewardConfig(samples=2, temperature=5.0, baseline="greedy"), max_length=12)
+    reward_loss(
+        decoder,
+        a,
+        zeros,
+        RewardConfig(samples=2, temperature=5.0, baseline="greedy"),
+        max_length=12,
+    )
     _, best = drawn
-    words = [row[: length - 1].tolist() for row, length in zip(best.words, best.lengths.tolist(), strict=True)]
+    words = [
+        row[: length - 1].tolist()
+        for row, length in zip(best.words, best.lengths.tolist(), strict=True)
+    ]
     assert words == [hypothesis.words for (hypothesis,) in search.beam_search(decoder, a, 1, 12)]
 
 
@@ -96,14 +111,18 @@ def test_what_each_baseline_biases():
     def mean(advantage):
         draws = torch.tensor(list(itertools.product(range(3), repeat=N)))
         better, chance = advantage(r[draws]), p.detach()[draws].prod(1, keepdim=True)
-        return torch.autograd.grad((chance * better * p.log()[draws] / N).sum(), logits, retain_graph=True)[0]
+        return torch.autograd.grad(
+            (chance * better * p.log()[draws] / N).sum(), logits, retain_graph=True
+        )[0]
 
     torch.testing.assert_close(mean(lambda r: advantages(r, "leave-one-out")), exact)
     best = r[p.argmax()].expand(3**N)
     torch.testing.assert_close(mean(lambda r: advantages(r, "greedy", best)), exact)
     undivided = mean(lambda r: advantages(r, "group") * r.std(1, keepdim=True))
     torch.testing.assert_close(undivided, exact * (N - 1) / N)
-    assert torch.cosine_similarity(mean(lambda r: advantages(r, "group")), exact, 0) < 0.9  # another direction
+    assert (
+        torch.cosine_similarity(mean(lambda r: advantages(r, "group")), exact, 0) < 0.9
+    )  # another direction
 
 
 def test_places_drawn_after_the_end_do_not_count():
@@ -140,9 +159,16 @@ def worth(words):
 
 def exact_expectation(decoder, a, temperature):
     """sum over captions, and with hard attention that draws over places, of p r: by enumeration, with autograd."""
-    hard = isinstance(decoder.attention, attention.HardAttention) and decoder.attention.look == "sample"
+    hard = (
+        isinstance(decoder.attention, attention.HardAttention)
+        and decoder.attention.look == "sample"
+    )
     annotations, total, mass = decoder.project(a), 0.0, 0.0
-    captions = [words for length in range(LONGEST + 1) for words in itertools.product(SPEAKABLE, repeat=length)]
+    captions = [
+        words
+        for length in range(LONGEST + 1)
+        for words in itertools.product(SPEAKABLE, repeat=length)
+    ]
     for words in captions:
         steps = len(words) + 1
         for places in itertools.product(range(L), repeat=steps) if hard else [None]:
@@ -151,7 +177,9 @@ def exact_expectation(decoder, a, temperature):
                 embedded = decoder.embed(torch.tensor([words[t - 1] if t else -1]))
                 if hard:
                     decoder.attention.draw = lambda alpha, place=places[t]: torch.tensor([place])
-                state, z, alpha, _, _ = decoder.step(annotations, state, decoder.gates_word(embedded))
+                state, z, alpha, _, _ = decoder.step(
+                    annotations, state, decoder.gates_word(embedded)
+                )
                 if hard:
                     p = p * alpha[0, places[t]]
                 share = (decoder.logits(embedded, state.h, z)[0] / temperature).softmax(0)
@@ -167,7 +195,8 @@ def exact_expectation(decoder, a, temperature):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "temperature"), [("soft", 1.0), ("soft", 0.5), ("hard", 1.0), ("hard", 0.5), ("expectation", 1.0)]
+    ("kind", "temperature"),
+    [("soft", 1.0), ("soft", 0.5), ("hard", 1.0), ("hard", 0.5), ("expectation", 1.0)],
 )
 def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
     """With the expectation: hard attention that would draw, all of whose rows take the expectation instead."""
@@ -187,7 +216,10 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
         decoder.attention.look = "sample"
     many, samples, estimates = torch.zeros(3000, dtype=torch.long), 3, []
     for _ in range(60):
-        annotations, state = select(decoder.project(a, expected), many), select(decoder.initial_state(a), many)
+        annotations, state = (
+            select(decoder.project(a, expected), many),
+            select(decoder.initial_state(a), many),
+        )
         judge = rollout(decoder, annotations, state, LONGEST, temperature)
         captions = zip(judge.words.tolist(), judge.lengths.tolist(), strict=True)
         rewards = torch.tensor([worth(words[: length - 1]) for words, length in captions]).double()
@@ -218,11 +250,16 @@ class TestTraining:
         dev, vocabulary = tiny.data().split("dev"), captioner.vocabulary
         agree = rewards.Consensus(dev, vocabulary, captioner.recipe.reward)
         captions = evaluate.generate(captioner, tiny.Reader(), dev, beam=1, progress=False)
-        values = [agree(image_id, [*vocabulary.encode(found.text), END]) for image_id, found in captions.items()]
+        values = [
+            agree(image_id, [*vocabulary.encode(found.text), END])
+            for image_id, found in captions.items()
+        ]
         assert best["dev_reward"] == pytest.approx(sum(values) / len(dev))
 
     @pytest.mark.slow
-    def test_images_of_hard_attention_take_the_expectation_as_often_as_told(self, tmp_path, monkeypatch):
+    def test_images_of_hard_attention_take_the_expectation_as_often_as_told(
+        self, tmp_path, monkeypatch
+    ):
         """By a coin for each image, not for each caption."""
         hard, seen = ("decoder.attention=hard", "hard.expectation=0.3"), []
 

@@ -89,7 +89,9 @@ def test_every_caption_says_its_meaning_and_no_other(first, relation, second, se
         assert parse(text) == parse(words) == meaning
         assert len(words) <= scenes_grammar.LONGEST
         # One word for another of its sort is another meaning, or none: it is never overlooked.
-        place = data.draw(st.sampled_from([index for index, word in enumerate(words) if word in OTHERS]))
+        place = data.draw(
+            st.sampled_from([index for index, word in enumerate(words) if word in OTHERS])
+        )
         other = data.draw(st.sampled_from(OTHERS[words[place]]))
         assert parse([*words[:place], other, *words[place + 1 :]]) != meaning
 
@@ -134,7 +136,9 @@ def test_masks_lie_on_the_named_colour_and_texture(world):
             apart = [np.median(np.abs((hue - named + 0.5) % 1 - 0.5)) for named in hues.values()]
             assert list(hues)[int(np.argmin(apart))] == thing.colour, scene.image_id
             white = (np.asarray(photo)[mask].min(axis=1) > 200).mean()
-            low, high = {"plain": (0, 0.02), "dotted": (0.03, 0.4), "striped": (0.15, 0.6)}[thing.texture]
+            low, high = {"plain": (0, 0.02), "dotted": (0.03, 0.4), "striped": (0.15, 0.6)}[
+                thing.texture
+            ]
             assert low <= white <= high, (scene.image_id, thing, white)
 
 
@@ -144,17 +148,23 @@ def test_clutter_hides_a_part_at_most():
         scene = scenes.scene(f"test-{index:06d}")
         for number, (thing, mask) in enumerate(zip(scene.objects, scene.masks, strict=True)):
             canvas = scenes_paint.Canvas(np.zeros((3, 224, 224), dtype=np.float32))
-            scenes_paint.named_object(canvas, RandomState(0), number, thing.centre, thing.diameter, thing.kind)
+            scenes_paint.named_object(
+                canvas, RandomState(0), number, thing.centre, thing.diameter, thing.kind
+            )
             whole = (canvas.owner == number).sum()
             hidden += mask.sum() < 0.97 * whole
-            assert mask.sum() >= (scenes.VISIBLE - 0.05) * whole  # the tilt of the whole one is another
+            assert (
+                mask.sum() >= (scenes.VISIBLE - 0.05) * whole
+            )  # the tilt of the whole one is another
     assert hidden > 5
 
 
 def test_attributes_are_independent_and_uniform():
     many = [scenes.scene(f"train-{index:06d}") for index in range(1000)]
     for attribute, values in (("shape", 4), ("colour", 6), ("texture", 3), ("size", 2)):
-        pairs = Counter(tuple(getattr(thing, attribute) for thing in scene.objects) for scene in many)
+        pairs = Counter(
+            tuple(getattr(thing, attribute) for thing in scene.objects) for scene in many
+        )
         expected = values * (values - 1) if attribute == "colour" else values**2
         assert len(pairs) == expected
         # A count of mean n/k strays more than five of its standard deviations once in two million times.
@@ -166,7 +176,21 @@ def test_words_are_traced_to_what_they_name():
     objects = (scenes.Thing(SQUARE, (100, 150), 80), scenes.Thing(STAR, (100, 50), 40))
     scene = replace(scenes.scene("train-000000"), objects=objects, relation="below")
     right = tokenise("a little red star with white stripes floats above the big blue square")
-    assert scenes.mentions(right, scene) == [None, 1, 1, 1, None, None, 1, None, None, None, 0, 0, 0]
+    assert scenes.mentions(right, scene) == [
+        None,
+        1,
+        1,
+        1,
+        None,
+        None,
+        1,
+        None,
+        None,
+        None,
+        0,
+        0,
+        0,
+    ]
     # The true words of half a sentence still point to their object, the untrue to nothing.
     wrong = tokenise("big green square under it a dotted red")
     assert scenes.mentions(wrong, scene) == [0, None, 0, None, None, None, None, 1]

@@ -27,7 +27,9 @@ def test_it_says_and_shows_what_the_captioner_does(scrubber):
         scrubber.picture.value = name
         caption = captioner.caption([photo], beam=1)[0]
         assert scrubber.reading.words == caption.words
-        assert [button.description for button in scrubber.sentence.children] == scrubber.reading.labels
+        assert [
+            button.description for button in scrubber.sentence.children
+        ] == scrubber.reading.labels
         for index, button in enumerate(scrubber.sentence.children):
             button.click()
             with Image.open(io.BytesIO(scrubber.image.value)) as image:
@@ -45,7 +47,11 @@ def test_a_click_puts_all_attention_on_a_place_and_a_second_click_releases_it(sc
         assert torch.equal(scrubber.reading.alphas[0], own.alphas[0])
         assert scrubber.reading.words[0] == own.words[0]
     scrubber.cells[3].click()
-    assert (scrubber.places, scrubber.reading.words, scrubber.image.value) == ({}, own.words, before)
+    assert (scrubber.places, scrubber.reading.words, scrubber.image.value) == (
+        {},
+        own.words,
+        before,
+    )
 
 
 def test_a_word_is_pressed_typed_and_taken_back(scrubber):
@@ -54,7 +60,9 @@ def test_a_word_is_pressed_typed_and_taken_back(scrubber):
     word = next(word for word, _ in scrubber.reading.alternatives[1] if word != own[1])
     next(button for button in scrubber.alternatives if button.description == word).click()
     assert scrubber.reading.words[:2] == [own[0], word]
-    assert torch.equal(scrubber.reading.alphas[:2], scrubber.own.alphas[:2])  # it looks before it speaks
+    assert torch.equal(
+        scrubber.reading.alphas[:2], scrubber.own.alphas[:2]
+    )  # it looks before it speaks
     scrubber.instead.value = "square"
     assert scrubber.reading.words[1] == "square"
     scrubber.instead.value = "<b>zebra"  # not in the vocabulary
@@ -78,4 +86,6 @@ def test_an_upload_is_read_as_either_ipywidgets_gives_it():
     buffer = io.BytesIO()
     Image.new("L", (9, 7)).save(buffer, "PNG")
     for value in ({"a.png": {"content": buffer.getvalue()}}, ({"content": buffer.getvalue()},)):
-        assert [(photo.size, photo.mode) for photo in upload.photographs(value)] == [((9, 7), "RGB")]
+        assert [(photo.size, photo.mode) for photo in upload.photographs(value)] == [
+            ((9, 7), "RGB")
+        ]

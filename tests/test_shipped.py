@@ -31,7 +31,8 @@ def test_a_model_for_scenes_gets_most_of_them_right(models, name):
     data = scenes.load(1, 1, 40)
     captions = models[name].caption([data.photo(example) for example in data.split("test")])
     right = [
-        scenes.exact_match(c.text, scenes.scene(e.image_id)) for c, e in zip(captions, data.split("test"), strict=True)
+        scenes.exact_match(c.text, scenes.scene(e.image_id))
+        for c, e in zip(captions, data.split("test"), strict=True)
     ]
     assert sum(right) > 0.8 * len(right)
 
@@ -54,9 +55,15 @@ def test_a_model_that_does_not_come_with_satlib_is_named_with_those_that_do():
         installed.model("scenes-softer")
 
 
-def test_without_their_package_the_models_for_photographs_are_named_with_the_command_that_installs_it(monkeypatch):
+def test_without_their_package_the_models_for_photographs_are_named_with_the_command_that_installs_it(
+    monkeypatch,
+):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "satlib_models" else find(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "satlib_models" else find(name)
+    )
     assert installed.models() == ["scenes-hard", "scenes-soft"]
-    with pytest.raises(SatlibError, match=r"is not installed; .*non-commercial.*pip install \./satlib-models"):
+    with pytest.raises(
+        SatlibError, match=r"is not installed; .*non-commercial.*pip install \./satlib-models"
+    ):
         installed.model()

@@ -24,7 +24,10 @@ def test_no_solution_is_in_them(source):
     for path in sorted((ROOT / "exercises").glob("*.ipynb")):
         book = nbformat.read(path, 4)
         assert any("<summary>Solution</summary>" in cell.source for cell in book.cells)
-        for copy in (source / "exercises" / path.name, source / "downloads" / "exercises" / path.name):
+        for copy in (
+            source / "exercises" / path.name,
+            source / "downloads" / "exercises" / path.name,
+        ):
             text = "\n".join(cell.source for cell in nbformat.read(copy, 4).cells)
             folds = re.findall(r"<summary>Solution</summary>(.*?)</details>", text, re.S)
             assert not any("```python" in fold for fold in folds)

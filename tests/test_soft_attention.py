@@ -42,7 +42,9 @@ def test_each_place_is_asked_alone():
     a, h = torch.randn(1, L, D).double(), torch.randn(1, D).double()
     changed = a.clone()
     changed[0, 2] += 1
-    difference = (energy(energy.annotation(a), h) - energy(energy.annotation(changed), h)).abs()[0] > 0
+    difference = (energy(energy.annotation(a), h) - energy(energy.annotation(changed), h)).abs()[
+        0
+    ] > 0
     assert difference.tolist() == [i == 2 for i in range(L)]
 
 
@@ -66,7 +68,10 @@ def test_the_context_is_the_expectation_over_sampled_places():
     """Equation 13 against 40,000 draws of hard attention: within 5 standard errors, in every dimension."""
     torch.manual_seed(3)
     energy = attention.AdditiveEnergy(D, 7, 5)
-    soft, hard = attention.SoftAttention(energy).double(), attention.HardAttention(energy, look="sample").eval()
+    soft, hard = (
+        attention.SoftAttention(energy).double(),
+        attention.HardAttention(energy, look="sample").eval(),
+    )
     a, h = torch.randn(1, L, D).double(), torch.randn(1, 7).double()
     many = a.expand(40_000, -1, -1)
     drawn = hard(many, hard.keys(a).expand(40_000, -1, -1), h.expand(40_000, -1)).z
@@ -79,14 +84,27 @@ def from_the_notebook(*names):
     """Functions and classes as notebook 04 defines them, in its order."""
     source = Path(__file__).resolve().parent.parent / "notebooks" / "04_soft_attention.py"
     body = ast.parse(source.read_text(encoding="utf-8")).body
-    found = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names]
+    found = [
+        node
+        for node in body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names
+    ]
     assert [node.name for node in found] == list(names)
     namespace = {"torch": torch, "nn": nn, "Tensor": torch.Tensor}
     exec(compile(ast.Module(found, []), str(source), "exec"), namespace)
     return namespace
 
 
-PARTS = ("mlp", "energies", "weights", "attend", "lstm_step", "SoftAttentionDecoder", "one_word", "unroll")
+PARTS = (
+    "mlp",
+    "energies",
+    "weights",
+    "attend",
+    "lstm_step",
+    "SoftAttentionDecoder",
+    "one_word",
+    "unroll",
+)
 SATLIBS = {
     "init_h.0": "initial_h.0", "init_h.2": "initial_h.3", "init_c.0": "initial_c.0", "init_c.2": "initial_c.3",
     "W_a": "attention.energy.annotation", "W_h": "attention.energy.state", "v": "attention.energy.energy",
@@ -110,7 +128,9 @@ def test_the_notebooks_decoder_is_satlibs(sizes, parts):
     config = DecoderConfig(embedding=m, hidden=n, attention_hidden=width, dropout=0.0)
     theirs = Decoder(config, D, K).double()
     of_ours = {tuple(name.rsplit(".", 1)): weight for name, weight in ours.state_dict().items()}
-    theirs.load_state_dict({f"{SATLIBS[part]}.{kind}": weight for (part, kind), weight in of_ours.items()})  # strict
+    theirs.load_state_dict(
+        {f"{SATLIBS[part]}.{kind}": weight for (part, kind), weight in of_ours.items()}
+    )  # strict
     a, captions = torch.randn(B, L, D).double(), torch.randint(0, K, (B, C))
     logits, alphas = ours(a, captions)
     output = theirs(a, captions)

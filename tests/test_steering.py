@@ -36,19 +36,25 @@ def test_maps_that_are_given(a):
     assert alphas[1, 0].tolist() == [0, 0, 1, 0]
     torch.testing.assert_close(alphas[0, 0], own[0, 0])
     torch.testing.assert_close(alphas[2:], own[2:])
-    assert (alphas[1, 1:] - own[1, 1:]).abs().max() > 1e-3  # the state is another, and with it the next look
+    assert (
+        alphas[1, 1:] - own[1, 1:]
+    ).abs().max() > 1e-3  # the state is another, and with it the next look
 
 
 def captions_of(captioner, a):
     """Greedy captions, and the index of a word of each that is not the first."""
     captions = [captioner.read(best[0]) for best in captioner.hypotheses(a, beam=1)]
-    return captions, [min(1 + row % 3, len(caption.words) - 1) for row, caption in enumerate(captions)]
+    return captions, [
+        min(1 + row % 3, len(caption.words) - 1) for row, caption in enumerate(captions)
+    ]
 
 
 def test_where_it_looks_by_itself_it_says_the_same(a):
     captioner = decided()
     captions, index = captions_of(captioner, a)
-    own = torch.stack([caption.alphas[at].flatten() for caption, at in zip(captions, index, strict=True)])
+    own = torch.stack(
+        [caption.alphas[at].flatten() for caption, at in zip(captions, index, strict=True)]
+    )
     for maps in (None, own):
         p = steering.look_again(captioner, a, [caption.words for caption in captions], index, maps)
         torch.testing.assert_close(p.sum(1), torch.ones(5))
@@ -69,7 +75,9 @@ def test_one_step_written_out(a):
             state = d.step(annotations, state, d.gates_word(d.embed(torch.tensor([word])))).state
         word = d.embed(torch.tensor([before[at]]))
         z = torch.sigmoid(d.gate(state.h)) * (maps[row] @ a[row])
-        i, f, g, o = (d.gates_word(word) + d.gates_state(state.h) + d.gates_context(z)).chunk(4, dim=1)
+        i, f, g, o = (d.gates_word(word) + d.gates_state(state.h) + d.gates_context(z)).chunk(
+            4, dim=1
+        )
         h = o.sigmoid() * (f.sigmoid() * state.c + i.sigmoid() * g.tanh()).tanh()
         logits = d.output(word + d.output_state(h) + d.output_context(z))[0]
         logits[UNKNOWN] = -torch.inf
@@ -80,7 +88,10 @@ def test_one_step_written_out(a):
 def test_a_reading_left_alone_is_the_greedy_caption(attention):
     captioner = decided(attention)
     for photo in PHOTOS:
-        caption, reading = captioner.caption([photo], beam=1)[0], read(captioner, annotate(captioner, photo))
+        caption, reading = (
+            captioner.caption([photo], beam=1)[0],
+            read(captioner, annotate(captioner, photo)),
+        )
         assert reading.words == caption.words
         assert torch.equal(reading.alphas, caption.alphas)
         assert {len(words) for words in reading.alternatives} == {ALTERNATIVES}

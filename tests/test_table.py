@@ -16,7 +16,12 @@ def write(root, run="flickr8k-soft", cider=53.25, **changes):
     values = np.random.default_rng(0).normal(0, 10, 200) + cider
     images = {f"{number}.jpg": [round(value, 3)] for number, value in enumerate(values)}
     statistics = {"columns": ["CIDEr"], "images": images}
-    evaluation = {"data": "flickr8k", "split": "test", "metrics": SCORES, "statistics": statistics} | changes
+    evaluation = {
+        "data": "flickr8k",
+        "split": "test",
+        "metrics": SCORES,
+        "statistics": statistics,
+    } | changes
     path = root / run / f"evaluation-{evaluation['split']}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(evaluation))
@@ -27,7 +32,13 @@ def test_published_figures_are_as_printed():
     rows = table.rows([])
     assert [row.data for row in rows] == ["Flickr8k"] * 4 + ["Flickr30k"] * 4 + ["COCO"] * 7
     assert sum(len(row.figures) for row in rows) == 3 + 3 * 5 + 4 + 3 * 5 + 2 * 1 + 2 * 4 + 3 * 5
-    assert dict(rows[3].figures) == {"BLEU-1": 67, "BLEU-2": 45.7, "BLEU-3": 31.4, "BLEU-4": 21.3, "METEOR": 20.30}
+    assert dict(rows[3].figures) == {
+        "BLEU-1": 67,
+        "BLEU-2": 45.7,
+        "BLEU-3": 31.4,
+        "BLEU-4": 21.3,
+        "METEOR": 20.30,
+    }
 
 
 def test_ours_stand_below_the_published_rows_of_their_data_set(tmp_path):
@@ -35,9 +46,16 @@ def test_ours_stand_below_the_published_rows_of_their_data_set(tmp_path):
     first = write(tmp_path)
     measured = {"true": {"all": {"words": 3, "mass": 39.7, "peak": 44.2}}}
     (first.parent / "ground-test.json").write_text(json.dumps(measured))
-    paths = [first, write(tmp_path, "dev", split="dev"), write(tmp_path, "x", data="own", metrics={"peak": 64.7})]
+    paths = [
+        first,
+        write(tmp_path, "dev", split="dev"),
+        write(tmp_path, "x", data="own", metrics={"peak": 64.7}),
+    ]
     rows = table.rows(paths)
-    assert [(row.data, row.name) for row in rows if row.ours] == [("Flickr8k", "flickr8k-soft"), ("own", "x")]
+    assert [(row.data, row.name) for row in rows if row.ours] == [
+        ("Flickr8k", "flickr8k-soft"),
+        ("own", "x"),
+    ]
     assert [row.name for row in rows[3:5]] == ["Hard-Attention", "flickr8k-soft"]
     assert rows[4].figures == {
         "BLEU-1": 67.08, "METEOR": 19.304, "COCO BLEU-4": 20.06, "CIDEr": 53.25, "mass": 39.7, "peak": 44.2,
@@ -48,14 +66,27 @@ def test_ours_stand_below_the_published_rows_of_their_data_set(tmp_path):
 def test_intervals_and_differences(tmp_path):
     """The images' spread of 10 gives 1.96 * 10 / sqrt(200) = 1.39; the rows differ by the same in every image."""
     rows = table.rows([write(tmp_path), write(tmp_path, "flickr8k-none", cider=50.25)])
-    assert [row.half_widths["CIDEr"] for row in rows if row.ours] == pytest.approx([1.39, 1.39], abs=0.15)
+    assert [row.half_widths["CIDEr"] for row in rows if row.ours] == pytest.approx(
+        [1.39, 1.39], abs=0.15
+    )
     ((data, name, soft, *cells),) = table.compare(rows)
-    assert (data, name, soft, cells[3]) == ("Flickr8k", "flickr8k-none", "flickr8k-soft", "-3.0 (-3.0 to -3.0)")
+    assert (data, name, soft, cells[3]) == (
+        "Flickr8k",
+        "flickr8k-none",
+        "flickr8k-soft",
+        "-3.0 (-3.0 to -3.0)",
+    )
     assert "flickr8k-none  flickr8k-soft" in table.render(rows)
 
 
 def test_the_stored_results_are_a_table():
     rows = table.rows(installed.evaluations())
-    peaks = {row.name: round(row.figures["peak"]) for row in rows if row.ours and "peak" in row.figures}
-    assert [peaks[name] for name in ("scenes-soft", "scenes-hard", "flickr8k-lite0-boxes")] == [95, 94, 69]
+    peaks = {
+        row.name: round(row.figures["peak"]) for row in rows if row.ours and "peak" in row.figures
+    }
+    assert [peaks[name] for name in ("scenes-soft", "scenes-hard", "flickr8k-lite0-boxes")] == [
+        95,
+        94,
+        69,
+    ]
     assert {"flickr8k-lite0-none", "scenes-hard"} <= {line[1] for line in table.compare(rows)}

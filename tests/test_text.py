@@ -112,7 +112,11 @@ def test_the_words_that_satlib_carries_are_still_words():
     for name in installed.models():
         words.update(read_safetensors(installed.model(name))[0]["vocabulary"])
     assert all(tokenise(word) == [word] == english(word) for word in words)
-    captions = [caption for each in scenes.load(train=300, dev=0, test=0).examples for caption in each.references]
+    captions = [
+        caption
+        for each in scenes.load(train=300, dev=0, test=0).examples
+        for caption in each.references
+    ]
     captions.append("dog 's dog's _'s 's_ 'sa rock-'n'-roll -a- a--b a'-b")
     assert [tokenise(caption) for caption in captions] == [english(caption) for caption in captions]
 

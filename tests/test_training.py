@@ -35,13 +35,17 @@ RMSPROP = ("training.optimiser=rmsprop", "training.learning_rate=0.001")
 
 
 def equal(here, there):
-    return here.keys() == there.keys() and all(torch.equal(here[name], there[name]) for name in here)
+    return here.keys() == there.keys() and all(
+        torch.equal(here[name], there[name]) for name in here
+    )
 
 
 def alone(captioner, pair):
     """log p(y_t) of a caption's words, and its maps (C, L), from the decoder's output for it alone."""
     with torch.inference_mode():
-        output = captioner.decoder(tiny.Reader().read([pair.image_id]), torch.tensor([pair.caption]))
+        output = captioner.decoder(
+            tiny.Reader().read([pair.image_id]), torch.tensor([pair.caption])
+        )
     log_p = output.logits[0].double().log_softmax(1)
     return [log_p[t, word].item() for t, word in enumerate(pair.caption)], output.alphas[0]
 
@@ -53,7 +57,9 @@ class TestResuming:
         tiny.train(tmp_path / "whole", *RMSPROP)
         tiny.train(tmp_path / "more", *RMSPROP, "training.epochs=1")
         tiny.train(tmp_path / "more", *RMSPROP)
-        (header, tensors), (_, others) = (read_safetensors(tmp_path / name / CHECKPOINT) for name in ("more", "whole"))
+        (header, tensors), (_, others) = (
+            read_safetensors(tmp_path / name / CHECKPOINT) for name in ("more", "whole")
+        )
         assert equal(tensors, others)
         assert header["progress"]["epoch"] == 3
 
@@ -85,17 +91,25 @@ class TestResuming:
             tiny.train(folder, *changes)
             assert differences(folder, tmp_path / "whole") == []
             writes += 1
-        assert writes > 9  # recipe, vocabulary, checkpoint; then model, checkpoint, log and curves after each epoch
+        assert (
+            writes > 9
+        )  # recipe, vocabulary, checkpoint; then model, checkpoint, log and curves after each epoch
 
     def test_what_belongs_to_another_run_is_refused(self, tmp_path):
         tiny.train(tmp_path, "training.epochs=1")
-        with pytest.raises(SatlibError, match=r"begun with another decoder.hidden; name another folder with --out"):
+        with pytest.raises(
+            SatlibError, match=r"begun with another decoder.hidden; name another folder with --out"
+        ):
             tiny.train(tmp_path, "decoder.hidden=20")
-        tiny.train(tmp_path, "training.epochs=1", "decoding.beam=4")  # how captions are generated may change
+        tiny.train(
+            tmp_path, "training.epochs=1", "decoding.beam=4"
+        )  # how captions are generated may change
         data = tiny.data()
         first = dataclasses.replace(data.examples[0], references=("a purple zebra",))
         with pytest.raises(SatlibError, match=r"begun with other captions or boxes"):
-            tiny.train(tmp_path, captions=dataclasses.replace(data, examples=(first, *data.examples[1:])))
+            tiny.train(
+                tmp_path, captions=dataclasses.replace(data, examples=(first, *data.examples[1:]))
+            )
         (tmp_path / CHECKPOINT).unlink()
         with pytest.raises(SatlibError, match="a model without a checkpoint"):
             tiny.train(tmp_path)
@@ -110,11 +124,15 @@ class TestNotFinite:
         """The batch that is named holds the image, and the files are those of the epoch before."""
         tiny.train(tmp_path, "training.batch_size=1", "training.epochs=1")
         before = (tmp_path / CHECKPOINT).read_bytes(), (tmp_path / MODEL).read_bytes()
-        with pytest.raises(SatlibError, match=r"^the loss is nan at batch \d+ of epoch 2, images train-7; lower.*$"):
+        with pytest.raises(
+            SatlibError, match=r"^the loss is nan at batch \d+ of epoch 2, images train-7; lower.*$"
+        ):
             tiny.train(tmp_path, "training.batch_size=1", reader=self.Broken())
         assert ((tmp_path / CHECKPOINT).read_bytes(), (tmp_path / MODEL).read_bytes()) == before
 
-    @pytest.mark.parametrize(("precision", "moment"), [("float32", "1 of epoch 1"), ("fp16", "8 of epoch 2")])
+    @pytest.mark.parametrize(
+        ("precision", "moment"), [("float32", "1 of epoch 1"), ("fp16", "8 of epoch 2")]
+    )
     def test_a_gradient_under_a_finite_loss(self, tmp_path, monkeypatch, precision, moment):
         """In fp16 the scale is halved until it cannot be the reason."""
         true = objective.word_losses
@@ -125,7 +143,9 @@ class TestNotFinite:
         monkeypatch.setattr(objective, "word_losses", infinitely_steep)
         with pytest.raises(SatlibError, match=rf"the gradient's norm is nan at batch {moment}"):
             tiny.train(tmp_path, f"training.precision={precision}", "training.clip=0")
-        assert all(value.isfinite().all() for value in read_safetensors(tmp_path / CHECKPOINT)[1].values())
+        assert all(
+            value.isfinite().all() for value in read_safetensors(tmp_path / CHECKPOINT)[1].values()
+        )
 
 
 def test_in_fp16_an_overflow_leaves_the_step_out(tmp_path, monkeypatch):
@@ -180,7 +200,9 @@ def test_stops_after_patience_and_keeps_the_best(tmp_path, monkeypatch):
     patient, two = (read_safetensors(tmp_path / name / MODEL)[1] for name in ("patient", "two"))
     assert equal(patient, two)
     scores()
-    tiny.train(tmp_path / "patient", "training.patience=2", "training.epochs=10")  # it stays stopped
+    tiny.train(
+        tmp_path / "patient", "training.patience=2", "training.epochs=10"
+    )  # it stays stopped
     scores(0.9, 0.1, 0.1, 1.0, 0.9)  # below 1 the dev loss decides
     tiny.train(tmp_path / "noise", "training.patience=5", "training.epochs=5")
     log = tiny.log(tmp_path / "noise")
@@ -216,37 +238,57 @@ class TestOptimiser:
             for tensor in captioner.state_dict().values():
                 tensor.fill_(value)
         update_average(mean, now, 0.75)
-        for name, tensor in mean.state_dict().items():  # 0.75 * 2 + 0.25 * 6 = 3; a counter is what it is now
+        for (
+            name,
+            tensor,
+        ) in mean.state_dict().items():  # 0.75 * 2 + 0.25 * 6 = 3; a counter is what it is now
             assert (tensor == (6 if "num_batches" in name else 3)).all(), name
 
 
 class TestRun:
     def test_a_run_is_a_folder(self, tmp_path, monkeypatch):
         monkeypatch.setattr(plots, "curves_figure", CURVES)
-        captioner = tiny.train(tmp_path, "decoder.dropout=0.0", "training.epochs=2", "training.learning_rate=0.03")
+        captioner = tiny.train(
+            tmp_path, "decoder.dropout=0.0", "training.epochs=2", "training.learning_rate=0.03"
+        )
         assert {path.name for path in tmp_path.iterdir()} == FILES
         assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
         log = tiny.log(tmp_path)
         assert [record["epoch"] for record in log] == [1, 2]
         assert log[1]["train_nll"] < log[0]["train_nll"]
         assert log[1]["dev_bleu4"] > 0
-        assert {"event", "train_penalty", "dev_nll", "learning_rate", "seconds", "tokens_per_second"} <= log[0].keys()
-        assert json.loads((tmp_path / "vocabulary.json").read_text()) == captioner.vocabulary.to_json()
+        assert {
+            "event",
+            "train_penalty",
+            "dev_nll",
+            "learning_rate",
+            "seconds",
+            "tokens_per_second",
+        } <= log[0].keys()
+        assert (
+            json.loads((tmp_path / "vocabulary.json").read_text()) == captioner.vocabulary.to_json()
+        )
         assert recipe.load(str(tmp_path / "recipe.toml")) == captioner.recipe
         assert not captioner.training
 
     def test_the_log_has_the_means_of_one_caption_at_a_time(self, tmp_path):
         """Of the training captions' loss at a learning rate of 0, without dropout; and of the dev captions' likelihood."""
-        captioner = tiny.train(tmp_path, "decoder.dropout=0.0", "training.learning_rate=0", "training.epochs=1")
+        captioner = tiny.train(
+            tmp_path, "decoder.dropout=0.0", "training.learning_rate=0", "training.epochs=1"
+        )
         (record,) = tiny.log(tmp_path)
         for split in ("train", "dev"):
             captions = pairs(tiny.data().split(split), captioner.vocabulary, 40)
             outputs = [alone(captioner, pair) for pair in captions]
             words = [log_p for log_ps, _ in outputs for log_p in log_ps]
             assert record[f"{split}_nll"] == pytest.approx(-sum(words) / len(words), rel=1e-5)
-            penalties = [sum((1 - sum(place)) ** 2 for place in alphas.T.tolist()) for _, alphas in outputs]
+            penalties = [
+                sum((1 - sum(place)) ** 2 for place in alphas.T.tolist()) for _, alphas in outputs
+            ]
             if split == "train":
-                assert record["train_penalty"] == pytest.approx(sum(penalties) / len(penalties), rel=1e-4)
+                assert record["train_penalty"] == pytest.approx(
+                    sum(penalties) / len(penalties), rel=1e-4
+                )
 
     @pytest.mark.slow
     def test_eight_captions_are_learnt_by_heart(self, tmp_path):
@@ -255,7 +297,10 @@ class TestRun:
             "a red circle on the left", "two blue stars", "there is nothing here", "a dog", "the sea at night in winter",
             "green square above a white one", "one two three", "a man rides a red horse",
         ]  # fmt: skip
-        examples = [dataclasses.replace(e, references=(t,)) for e, t in zip(data.examples, texts, strict=False)]
+        examples = [
+            dataclasses.replace(e, references=(t,))
+            for e, t in zip(data.examples, texts, strict=False)
+        ]
         same = [dataclasses.replace(e, split="dev") for e in examples]
         captioner = tiny.train(
             tmp_path, "decoder.dropout=0.0", "decoder.hidden=32", "training.learning_rate=0.02", "training.epochs=40",
@@ -331,7 +376,9 @@ def test_the_scale_reaches_the_training_and_every_figure_of_dev(tmp_path):
     """Scaled by the recipe, or beforehand: the same bits."""
     runs = []
     for scale, reader in (("0.25", tiny.Reader()), ("1", Scaled())):
-        captioner = tiny.train(tmp_path / scale, "training.epochs=2", f"encoder.scale={scale}", reader=reader)
+        captioner = tiny.train(
+            tmp_path / scale, "training.epochs=2", f"encoder.scale={scale}", reader=reader
+        )
         weights = [value.tolist() for value in captioner.state_dict().values()]
         runs.append((without_clock(tiny.log(tmp_path / scale)), weights))
     assert runs[0] == runs[1]

@@ -21,7 +21,9 @@ TINY = ("decoder.kind=transformer", "decoder.dropout=0.1")
 def decoder(seed=0, dim=D, **changes):
     """Decided: the maps are not even, and the words not equally likely."""
     torch.manual_seed(seed)
-    config = DecoderConfig(**{"kind": "transformer", "hidden": 8, "layers": 2, "heads": 2, "dropout": 0.0, **changes})
+    config = DecoderConfig(
+        **{"kind": "transformer", "hidden": 8, "layers": 2, "heads": 2, "dropout": 0.0, **changes}
+    )
     model = TransformerDecoder(config, dim, K).double().eval()
     with torch.no_grad():
         for parameter in model.layers.parameters():
@@ -40,9 +42,21 @@ def torchs(model):
     layer = nn.TransformerDecoderLayer(d, heads, 4 * d, 0.0, batch_first=True, norm_first=True)
     twin, maps = nn.TransformerDecoder(layer, model.config.layers, nn.LayerNorm(d)).double(), []
     for mine, theirs in zip(model.layers, twin.layers, strict=True):
-        places = (torch.cat([getattr(mine.query, name), getattr(mine.places, name)]) for name in ("weight", "bias"))
-        weights = dict(zip(("multihead_attn.in_proj_weight", "multihead_attn.in_proj_bias"), places, strict=True))
-        weights |= {"self_attn.in_proj_weight": mine.words.weight, "self_attn.in_proj_bias": mine.words.bias}
+        places = (
+            torch.cat([getattr(mine.query, name), getattr(mine.places, name)])
+            for name in ("weight", "bias")
+        )
+        weights = dict(
+            zip(
+                ("multihead_attn.in_proj_weight", "multihead_attn.in_proj_bias"),
+                places,
+                strict=True,
+            )
+        )
+        weights |= {
+            "self_attn.in_proj_weight": mine.words.weight,
+            "self_attn.in_proj_bias": mine.words.bias,
+        }
         parts = {"self_attn.out_proj": mine.words_out, "multihead_attn.out_proj": mine.places_out}
         parts |= {"linear1": mine.feed_forward[0], "linear2": mine.feed_forward[2]}
         parts |= {f"norm{i}": norm for i, norm in enumerate(mine.norms, 1)}
@@ -51,7 +65,9 @@ def torchs(model):
         theirs.load_state_dict(weights)
 
         def watched(*inputs, attention=theirs.multihead_attn.forward, **more):
-            read, alpha = attention(*inputs, **more | {"need_weights": True, "average_attn_weights": False})
+            read, alpha = attention(
+                *inputs, **more | {"need_weights": True, "average_attn_weights": False}
+            )
             maps.append(alpha)
             return read, None
 
@@ -64,15 +80,25 @@ def torchs(model):
 def test_it_is_that_of_torch(changes):
     model, a, captions = decoder(**changes), images(), torch.randint(0, K, (B, C))
     twin, maps = torchs(model)
-    previous = torch.cat([torch.zeros(B, 1, 8).double(), math.sqrt(8) * model.embedding.weight[captions[:, :-1]]], 1)
+    previous = torch.cat(
+        [torch.zeros(B, 1, 8).double(), math.sqrt(8) * model.embedding.weight[captions[:, :-1]]], 1
+    )
     angles = [[t / 10_000 ** (i / 8) for i in (0, 2, 4, 6)] for t in range(C)]
-    sinusoids = torch.tensor([[f(x) for x in row for f in (math.sin, math.cos)] for row in angles], dtype=torch.float64)
+    sinusoids = torch.tensor(
+        [[f(x) for x in row for f in (math.sin, math.cos)] for row in angles], dtype=torch.float64
+    )
     future = torch.ones(C, C, dtype=torch.bool).triu(1)
     h = twin(previous + sinusoids, a, tgt_mask=future)
     output = model(a, captions)
     torch.testing.assert_close(output.logits, h @ model.embedding.weight.T, **EXACT)
-    all_maps = torch.stack(maps, 1).permute(0, 3, 1, 2, 4)  # (B, layers, heads, C, L) -> (B, C, layers, heads, L)
-    read = model.read(model.project(a), model.initial_state(a), nn.functional.pad(captions[:, :-1], (1, 0), value=-1))
+    all_maps = torch.stack(maps, 1).permute(
+        0, 3, 1, 2, 4
+    )  # (B, layers, heads, C, L) -> (B, C, layers, heads, L)
+    read = model.read(
+        model.project(a),
+        model.initial_state(a),
+        nn.functional.pad(captions[:, :-1], (1, 0), value=-1),
+    )
     torch.testing.assert_close(read[1], all_maps, **EXACT)
     torch.testing.assert_close(output.alphas, all_maps.mean((2, 3)), **EXACT)
     torch.testing.assert_close(output.alphas.sum(2), torch.ones(B, C).double(), **EXACT)
@@ -90,7 +116,9 @@ def test_step_by_step_with_a_cache_is_teacher_forcing():
         logits, state, alpha, beta, place = model.predict(annotations, state, previous)
         assert state.past.shape == (B, 2, 4, t + 1, 4)
         h, maps, _ = model.read(
-            annotations, model.initial_state(a), torch.cat([torch.full((B, 1), -1), captions[:, :t]], 1)
+            annotations,
+            model.initial_state(a),
+            torch.cat([torch.full((B, 1), -1), captions[:, :t]], 1),
         )
         torch.testing.assert_close(logits, model.logits(h[:, -1]), **EXACT)
         torch.testing.assert_close(alpha, maps[:, -1].mean((1, 2)), **EXACT)
@@ -134,7 +162,9 @@ class TestRuns:
         loaded = Captioner.load(folder)
         assert isinstance(loaded.decoder, TransformerDecoder)
         captions = [loaded.read(found[0]) for found in loaded.hypotheses(a)]
-        assert [each.words for each in captions] == [trained.read(found[0]).words for found in trained.hypotheses(a)]
+        assert [each.words for each in captions] == [
+            trained.read(found[0]).words for found in trained.hypotheses(a)
+        ]
         assert "red" in captions[0].words
         assert "blue" in captions[1].words
         assert captions[0].alphas.shape == (len(captions[0].words) + 1, 2, 2)

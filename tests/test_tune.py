@@ -28,9 +28,14 @@ def test_a_search(tmp_path):
     early = [trial["value"] for trial in history if trial["state"] == "stopped early"]
     assert early
     assert max(early) < max(trial["value"] for trial in history)
-    best = max((trial for trial in history if trial["state"] == "finished"), key=lambda trial: trial["value"])
+    best = max(
+        (trial for trial in history if trial["state"] == "finished"),
+        key=lambda trial: trial["value"],
+    )
     chosen = recipe.load(str(tmp_path / "best.toml"))
-    assert chosen.training.learning_rate == best["values"]["training.learning_rate"] > 1e-3  # small steps get nowhere
+    assert (
+        chosen.training.learning_rate == best["values"]["training.learning_rate"] > 1e-3
+    )  # small steps get nowhere
     assert chosen.decoder.gate == best["values"]["decoder.gate"]
     more = search(tmp_path, 13)
     assert more[:12] == history
@@ -40,7 +45,9 @@ def test_a_search(tmp_path):
 
 
 def test_values_that_come_again_have_the_score_of_their_run(tmp_path):
-    with pytest.raises(SatlibError, match=r"cannot vary 'decoder\.gat'"):  # before anything is written
+    with pytest.raises(
+        SatlibError, match=r"cannot vary 'decoder\.gat'"
+    ):  # before anything is written
         search(tmp_path, 1, space=["decoder.gat=true,false"])
     for wrong in ("decoder.dropout=0.9..3", "decoder.dropout=0.3..0.1"):
         with pytest.raises(SatlibError, match=r"decoder\.dropout"):
@@ -85,7 +92,9 @@ def test_a_space_that_cannot_be_read(tmp_path):
         search(tmp_path, 1, space=["training.learning_rate=a..b"])
 
 
-@pytest.mark.parametrize("change", ["attention=soft", "attention=hard", "attention=none", "kind=transformer"])
+@pytest.mark.parametrize(
+    "change", ["attention=soft", "attention=hard", "attention=none", "kind=transformer"]
+)
 def test_the_default_space_fits_the_recipe(tmp_path, change):
     """A trial of it trains: a whole number stays one, and no option is of another decoder."""
     chosen = tiny.the_recipe(f"decoder.{change}")

@@ -23,7 +23,9 @@ def test_captioning_training_and_features_see_the_same(photo, view, monkeypatch)
     right, seen = images.to_tensor(images.square(photo, view)), []
     captioner = tiny.decided(changes=[f"encoder.view={view}"])
     true = captioner.encoder.forward
-    monkeypatch.setattr(captioner.encoder, "forward", lambda batch: seen.append(batch) or true(batch))
+    monkeypatch.setattr(
+        captioner.encoder, "forward", lambda batch: seen.append(batch) or true(batch)
+    )
     captioner.caption([photo])
     assert torch.equal(seen[0][0], right)
     data = tiny.data()

@@ -20,7 +20,11 @@ from satlib.model import encoders
 from satlib.model.captioner import Captioner
 from satlib.training import loop
 
-COLOURS, SHAPES, PLACES = ("red", "blue", "green", "white"), ("circle", "square", "star"), ("on the left", "at the top")
+COLOURS, SHAPES, PLACES = (
+    ("red", "blue", "green", "white"),
+    ("circle", "square", "star"),
+    ("on the left", "at the top"),
+)
 GRID, DIM = (2, 2), 6
 VALUES = {
     "data": {"name": "tiny"},
@@ -37,7 +41,9 @@ def build(pretrained):
     generator = torch.Generator().manual_seed(0 if pretrained else 1)
     for parameter in convolution.parameters():
         nn.init.normal_(parameter, generator=generator)
-    return encoders.Encoder(nn.Sequential(nn.AdaptiveAvgPool2d(GRID), convolution, nn.BatchNorm2d(DIM)))
+    return encoders.Encoder(
+        nn.Sequential(nn.AdaptiveAvgPool2d(GRID), convolution, nn.BatchNorm2d(DIM))
+    )
 
 
 def save(data, folder):
@@ -48,14 +54,21 @@ def save(data, folder):
         table.writerow(["image", "caption", "split"])
         for example in data.examples:
             data.photo(example).save(folder / f"{example.image_id}.png")
-            table.writerows([f"{example.image_id}.png", text, example.split] for text in example.references)
+            table.writerows(
+                [f"{example.image_id}.png", text, example.split] for text in example.references
+            )
 
 
 def the_recipe(*changes):
     return recipe.from_dict(recipe.changed({**VALUES, "name": "tiny"}, changes))
 
 
-def decided(attention="soft", seed=5, words=("a", "red", "circle", "square", "on", "the", "left", "blue"), changes=()):
+def decided(
+    attention="soft",
+    seed=5,
+    words=("a", "red", "circle", "square", "on", "the", "left", "blue"),
+    changes=(),
+):
     """A captioner that is not trained, but decided: its weights are large. Needs `build` among the encoders, as "tiny"."""
     torch.manual_seed(seed)
     chosen = the_recipe(f"decoder.attention={attention}", *changes)
@@ -85,13 +98,17 @@ def _numbers(image_id, count):
     """Numbers that the image id alone decides; images of one meaning have similar ones."""
     i = int(image_id.split("-")[1])
     meaning = np.random.default_rng((i % 4, i % 3, i % 2)).standard_normal(count)
-    own = np.random.default_rng(list(hashlib.sha256(image_id.encode()).digest())).standard_normal(count)
+    own = np.random.default_rng(list(hashlib.sha256(image_id.encode()).digest())).standard_normal(
+        count
+    )
     return meaning + 0.1 * own
 
 
 def draw(example):
     """A picture of four quarters."""
-    colours = np.clip(128 + 60 * _numbers(example.image_id, 12), 0, 255).astype(np.uint8).reshape(2, 2, 3)
+    colours = (
+        np.clip(128 + 60 * _numbers(example.image_id, 12), 0, 255).astype(np.uint8).reshape(2, 2, 3)
+    )
     return Image.fromarray(colours.repeat(112, 0).repeat(112, 1))
 
 
@@ -100,7 +117,10 @@ class Reader:
 
     def read(self, image_ids):
         return torch.stack(
-            [torch.from_numpy(_numbers(image_id, 4 * DIM)).float().view(4, DIM) for image_id in image_ids]
+            [
+                torch.from_numpy(_numbers(image_id, 4 * DIM)).float().view(4, DIM)
+                for image_id in image_ids
+            ]
         )
 
 
@@ -118,4 +138,6 @@ def log(folder):
 
 def session(folder, *changes, reader=None, show=False, **more):
     """A trainer of the tiny world in which nothing is trained yet."""
-    return loop.Trainer(the_recipe(*changes), data(), reader or Reader(), folder, torch.device("cpu"), show, **more)
+    return loop.Trainer(
+        the_recipe(*changes), data(), reader or Reader(), folder, torch.device("cpu"), show, **more
+    )

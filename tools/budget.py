@@ -43,7 +43,12 @@ class Size:
     long_lines: int = 0
 
     def __add__(self, other: "Size") -> "Size":
-        return Size(*(own + theirs for own, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
+        return Size(
+            *(
+                own + theirs
+                for own, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
+            )
+        )
 
     def __str__(self) -> str:
         per_line = self.tokens / max(self.code_lines, 1)

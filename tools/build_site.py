@@ -18,26 +18,32 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE, SOURCE = ROOT / "build" / "site", ROOT / "build" / "site-source"
-MORE = ["benchmarks/README.md", "data/README.md", "satlib-models/satlib_models/README.md", "notebooks/INDEX.md"]
+MORE = [
+    "benchmarks/README.md",
+    "data/README.md",
+    "satlib-models/satlib_models/README.md",
+    "notebooks/INDEX.md",
+]
 ANSWERS = "satcourse/checks"  # a learner who looks for a page should not meet the answers
 COMMANDS = (
     "caption", "train", "tune", "features", "evaluate", "ground", "table", "export", "page", "data", "recipe", "info", "check", "demo",
 )  # fmt: skip
-PICTURE = (
-    "![A drawn scene above its caption; word by word, what the word describes keeps its colours](docs/attention.webp)"
-)
+PICTURE = "![A drawn scene above its caption; word by word, what the word describes keeps its colours](docs/attention.webp)"
 LIVE = """\
 <iframe class="live" src="live/index.html" title="The captioner in your browser"></iframe>
 <p><a href="live/index.html">Open it on a page of its own</a></p>
 """
 WIDGET = "application/vnd.jupyter.widget-view+json"
 NO_WIDGET = "> *Here the notebook has a control to move, and a picture that follows it. Start the course with `make lab` to use it.*"
-NO_SOLUTION = "<details><summary>Solution</summary>\n\nThe notebook has it here: `make lab`.\n\n</details>"
+NO_SOLUTION = (
+    "<details><summary>Solution</summary>\n\nThe notebook has it here: `make lab`.\n\n</details>"
+)
 # A block of code, in which nothing is a heading, a link or an equation; or one of these.
 HEADING = re.compile(r"^(`{3,}).*?^\1$|^#+ ", re.M | re.S)
 EQUATION = re.compile(r"^(`{3,}).*?^\1$|\$\$.+?\$\$", re.M | re.S)
 CODE_OR_LINK = re.compile(
-    r"^(`{3,}).*?^\1$|`[^`\n]+`(?!\])|(!?\[(?:`[^`]*`|!\[[^\]]*\]\([^)]*\)|[^\[\]])*\])\(([^)\s]+)\)", re.M | re.S
+    r"^(`{3,}).*?^\1$|`[^`\n]+`(?!\])|(!?\[(?:`[^`]*`|!\[[^\]]*\]\([^)]*\)|[^\[\]])*\])\(([^)\s]+)\)",
+    re.M | re.S,
 )
 
 
@@ -49,9 +55,13 @@ def module(path: str) -> str:
 def modules() -> list[str]:
     """The modules that have a page: not the exercises, which hold the answers."""
     paths = [
-        path.relative_to(ROOT).as_posix() for name in ("satlib", "satcourse") for path in (ROOT / name).rglob("*.py")
+        path.relative_to(ROOT).as_posix()
+        for name in ("satlib", "satcourse")
+        for path in (ROOT / name).rglob("*.py")
     ]
-    return sorted(module(path) for path in paths if not path.startswith(ANSWERS) and "._" not in module(path))
+    return sorted(
+        module(path) for path in paths if not path.startswith(ANSWERS) and "._" not in module(path)
+    )
 
 
 class Pages:
@@ -76,7 +86,9 @@ class Pages:
             place = self.target(page, target)
             return f"{label}({place})" if place else label.lstrip("!")[1:-1]
 
-        text = EQUATION.sub(lambda match: match[0] if match[1] else re.sub(r"\n(> ?)*\s*", " ", match[0]), text)
+        text = EQUATION.sub(
+            lambda match: match[0] if match[1] else re.sub(r"\n(> ?)*\s*", " ", match[0]), text
+        )
         return CODE_OR_LINK.sub(link, text)
 
     def target(self, page: str, link: str) -> str | None:
@@ -115,7 +127,9 @@ class Pages:
         for cell in book.cells:
             if cell.cell_type == "markdown":
                 if lower and cell is not first:
-                    cell.source = HEADING.sub(lambda match: match[0] if match[1] else f"#{match[0]}", cell.source)
+                    cell.source = HEADING.sub(
+                        lambda match: match[0] if match[1] else f"#{match[0]}", cell.source
+                    )
                 label = f"(cell-{cell.id})=\n" if cell.source.startswith("#") else ""
                 cell.source = label + self.linked(path, cell.source)
                 continue
@@ -130,7 +144,10 @@ class Pages:
     def api(self) -> None:
         """Write a page for each module, and one that lists them."""
         for name in self.modules:
-            self.write(f"api/{name}.rst", f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n   :members:\n")
+            self.write(
+                f"api/{name}.rst",
+                f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n   :members:\n",
+            )
         names = "\n".join(f"   {name}" for name in self.modules)
         self.write("api/index.rst", f"API\n===\n\n.. toctree::\n\n{names}\n")
 
@@ -150,13 +167,19 @@ class Pages:
 def satlib(*arguments: str) -> str:
     """What a command of satlib prints."""
     command = [sys.executable, "-m", "satlib", *arguments]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, encoding="utf-8").stdout
+    return subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True, encoding="utf-8"
+    ).stdout
 
 
 def write_source(folder: Path, live: bool) -> None:
     """Write all that Sphinx reads into a folder, which is replaced; `live`: the live page is in the front page and in notebook 00."""
     shutil.rmtree(folder, ignore_errors=True)
-    books = [path for name in ("notebooks", "exercises") for path in sorted((ROOT / name).glob("[0-9][0-9]_*.ipynb"))]
+    books = [
+        path
+        for name in ("notebooks", "exercises")
+        for path in sorted((ROOT / name).glob("[0-9][0-9]_*.ipynb"))
+    ]
     books = [path.relative_to(ROOT).as_posix() for path in books]
     texts = [*(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), *MORE]
     pages = Pages(folder, books + texts, live)
@@ -164,7 +187,9 @@ def write_source(folder: Path, live: bool) -> None:
         pages.notebook(path)
     for path in texts:
         pages.write(path, pages.linked(path, (ROOT / path).read_text(encoding="utf-8")))
-    for picture in (path for kind in ("png", "jpeg", "webp") for path in (ROOT / "docs").glob(f"*.{kind}")):
+    for picture in (
+        path for kind in ("png", "jpeg", "webp") for path in (ROOT / "docs").glob(f"*.{kind}")
+    ):
         shutil.copy(picture, folder / "docs")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = "\n".join(re.findall(r"^\| \| notebook \| subject \|\n(?:\|.*\n)+", readme, re.M))
@@ -180,11 +205,21 @@ def build(site: Path = SITE, source: Path = SOURCE, live: bool = True) -> None:
     """Build the site; both folders are replaced. A warning of Sphinx is an error."""
     shutil.rmtree(site, ignore_errors=True)
     if live:
-        subprocess.run([sys.executable, "-m", "satlib", "page", str(site / "live")], cwd=ROOT, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "satlib", "page", str(site / "live")], cwd=ROOT, check=True
+        )
     write_source(source, live)
-    options = ["--builder=html", "--fail-on-warning", "--keep-going", "--quiet", f"--conf-dir={ROOT / 'docs' / 'site'}"]
+    options = [
+        "--builder=html",
+        "--fail-on-warning",
+        "--keep-going",
+        "--quiet",
+        f"--conf-dir={ROOT / 'docs' / 'site'}",
+    ]
     folders = [f"--doctree-dir={source.parent / 'site-doctrees'}", str(source), str(site)]
-    subprocess.run([sys.executable, "-m", "sphinx", "--fresh-env", *options, *folders], cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "sphinx", "--fresh-env", *options, *folders], cwd=ROOT, check=True
+    )
     for template in (site / "_static").glob("*.html"):
         template.unlink()  # the theme's own, which Sphinx copies with its scripts: no page
     (site / ".nojekyll").touch()  # GitHub Pages leaves out folders that begin with _ otherwise
@@ -192,7 +227,11 @@ def build(site: Path = SITE, source: Path = SOURCE, live: bool = True) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=SITE, help="the folder to write (build/site)")
-    parser.add_argument("--no-live", action="store_true", help="leave out the page that captions in the browser")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=SITE, help="the folder to write (build/site)"
+    )
+    parser.add_argument(
+        "--no-live", action="store_true", help="leave out the page that captions in the browser"
+    )
     options = parser.parse_args()
     build(options.folder.resolve(), live=not options.no_live)

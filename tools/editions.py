@@ -42,11 +42,15 @@ def cells(source: Path, edition: str) -> list[NotebookNode]:
         result.append(new_code_cell("from satcourse.checks import carry_on, check, progress"))
         result += _to_write(rest, edition)
         result.append(
-            new_markdown_cell("## How far you are\n\nRun this at any time: it counts the checks of this session.")
+            new_markdown_cell(
+                "## How far you are\n\nRun this at any time: it counts the checks of this session."
+            )
         )
         result.append(new_code_cell(f"progress({int(source.stem[:2])})"))
     for number, cell in enumerate(result):
-        if edition != READ and cell.cell_type == "markdown":  # a link between notebooks, or to the index
+        if (
+            edition != READ and cell.cell_type == "markdown"
+        ):  # a link between notebooks, or to the index
             cell.source = re.sub(r"\]\((?=\d\d_\w+\.ipynb|INDEX)", "](../notebooks/", cell.source)
         cell.id = f"{'' if edition == READ else edition[0]}{source.stem[:2]}-{number:03}"  # the same each time
     return result
@@ -69,23 +73,35 @@ def _to_write(cells: list[NotebookNode], edition: str) -> Iterator[NotebookNode]
     Where a later cell calls the task's function, a cell catches up: it puts satlib's own in until the learner's has passed.
     """
     for place, cell in enumerate(cells):
-        id = next((tag.removeprefix("task:") for tag in _tags(cell) if tag.startswith("task:")), None)
+        id = next(
+            (tag.removeprefix("task:") for tag in _tags(cell) if tag.startswith("task:")), None
+        )
         if id is None:
             if not _tags(cell) & (FOLDS | {"claims"}):
-                cell.metadata.pop("tags", None)  # pictures for docs/ are taken from the notebook to read
+                cell.metadata.pop(
+                    "tags", None
+                )  # pictures for docs/ are taken from the notebook to read
                 yield cell
             continue
         exercise, later = task(id), cells[place + 1 :]
         yield new_markdown_cell(f"### {id} {exercise.title}\n\n{card(exercise)}")
-        yield _of_task(solved(cell.source) if edition == SOLVED else stub(cell.source, id), id, "answer")
+        yield _of_task(
+            solved(cell.source) if edition == SOLVED else stub(cell.source, id), id, "answer"
+        )
         yield _of_task(f'check("{id}", {exercise.name})', id, "check")
         folds = [
-            ((_tags(each) & FOLDS).pop(), each.source) for each in takewhile(lambda each: _tags(each) & FOLDS, later)
+            ((_tags(each) & FOLDS).pop(), each.source)
+            for each in takewhile(lambda each: _tags(each) & FOLDS, later)
         ]
         folds.append(("solution", f"```python\n{solved(cell.source)}\n```"))
-        yield new_markdown_cell("\n".join(FOLDED.format(name.capitalize(), text.strip()) for name, text in folds))
+        yield new_markdown_cell(
+            "\n".join(FOLDED.format(name.capitalize(), text.strip()) for name, text in folds)
+        )
         # Called, that is: a parameter or a variable of the same name needs nothing.
-        if any(each.cell_type == "code" and re.search(rf"(?<!def )\b{exercise.name}\(", each.source) for each in later):
+        if any(
+            each.cell_type == "code" and re.search(rf"(?<!def )\b{exercise.name}\(", each.source)
+            for each in later
+        ):
             comment = "  # yours, once it has passed its check; satlib's own until then"
             yield _of_task(f'{exercise.name} = carry_on("{id}"){comment}', id, "catch-up")
 

@@ -23,7 +23,9 @@ ROOT = notebooks.ROOT
 def generate(source: Path, edition: str) -> NotebookNode:
     """A workbook, `editions.WORK` or `editions.SOLVED`; it remembers what its cells were."""
     metadata = nbformat.from_dict(notebooks.METADATA)
-    notebook = nbformat.v4.new_notebook(cells=editions.cells(source, edition), metadata=metadata, nbformat_minor=5)
+    notebook = nbformat.v4.new_notebook(
+        cells=editions.cells(source, edition), metadata=metadata, nbformat_minor=5
+    )
     notebook.metadata["satlib"] = {"generated": digest(notebook)}
     return notebook
 
@@ -47,12 +49,16 @@ def edited(notebook: NotebookNode) -> bool:
 
 def main() -> int:
     """See the top of this file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("make", "compare"))
     parser.add_argument("names", nargs="*", help="numbers of notebooks, by default all")
     arguments = parser.parse_args()
     differences = 0
-    for path, notebook in [pair for source in notebooks.sources(arguments.names) for pair in workbooks(source).items()]:
+    for path, notebook in [
+        pair for source in notebooks.sources(arguments.names) for pair in workbooks(source).items()
+    ]:
         text = nbformat.writes(notebook) + "\n"
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue

@@ -16,7 +16,9 @@ class LongDescription(MetadataHookInterface):
         """Set `readme`."""
         readme = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         address = metadata.get("urls", {}).get("Source")
-        text = with_outside_links(readme, address and f"{address.rstrip('/')}/{{}}/v{metadata['version']}/")
+        text = with_outside_links(
+            readme, address and f"{address.rstrip('/')}/{{}}/v{metadata['version']}/"
+        )
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 

@@ -34,9 +34,14 @@ def opening(path: str) -> list[NotebookNode]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     address = project.get("urls", {}).get("Source")
     marked = {"tags": ["install"], "jupyter": {"source_hidden": True}}  # folded
-    install = new_code_cell(INSTALL.format(address=f"git+{address}" if address else ""), metadata=marked)
+    install = new_code_cell(
+        INSTALL.format(address=f"git+{address}" if address else ""), metadata=marked
+    )
     if address is None:
         return [install]
     colab = "https://colab.research.google.com"
     page = f"{colab}/{address.removeprefix('https://').replace('github.com', 'github')}/blob/main/{path}"
-    return [new_markdown_cell(f"[![Open in Colab]({colab}/assets/colab-badge.svg)]({page})"), install]
+    return [
+        new_markdown_cell(f"[![Open in Colab]({colab}/assets/colab-badge.svg)]({page})"),
+        install,
+    ]

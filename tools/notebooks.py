@@ -35,7 +35,11 @@ SECONDS = 600  # a cell that takes longer hangs
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
     """The sources of the notebooks in order; of some, by the beginnings of their names."""
-    return [path for path in sorted(FOLDER.glob("[0-9][0-9]_*.py")) if not names or path.name.startswith(tuple(names))]
+    return [
+        path
+        for path in sorted(FOLDER.glob("[0-9][0-9]_*.py"))
+        if not names or path.name.startswith(tuple(names))
+    ]
 
 
 def generate(source: Path) -> NotebookNode:
@@ -48,18 +52,35 @@ def execute(notebook: NotebookNode) -> None:
     os.environ[still.ENVIRONMENT] = "1"
     resources = {"metadata": {"path": str(FOLDER)}}
     NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources).execute()
-    notebook.metadata = nbformat.from_dict(METADATA)  # without the widgets' states: megabytes that need a kernel
+    notebook.metadata = nbformat.from_dict(
+        METADATA
+    )  # without the widgets' states: megabytes that need a kernel
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of day
         outputs: list[NotebookNode] = []
         for output in cell.get("outputs", ()):
             if output.get("name") == "stderr":  # progress bars and warnings are of that one run
                 continue
-            if WIDGET in output.get("data", {}):  # its model lives in the kernel: a page would show an error
-                output.data, output.metadata = NotebookNode({"text/markdown": NO_WIDGET}), NotebookNode()
-            output.get("metadata", {}).pop("needs_background", None)  # figures are readable on any page
-            if outputs and output.output_type == "stream" and output.name == outputs[-1].get("name"):
-                outputs[-1].text += output.text  # the kernel sends what is printed in pieces, at chance moments
+            if WIDGET in output.get(
+                "data", {}
+            ):  # its model lives in the kernel: a page would show an error
+                output.data, output.metadata = (
+                    NotebookNode({"text/markdown": NO_WIDGET}),
+                    NotebookNode(),
+                )
+            output.get("metadata", {}).pop(
+                "needs_background", None
+            )  # figures are readable on any page
+            if (
+                outputs
+                and output.output_type == "stream"
+                and output.name == outputs[-1].get("name")
+            ):
+                outputs[
+                    -1
+                ].text += (
+                    output.text
+                )  # the kernel sends what is printed in pieces, at chance moments
             else:
                 outputs.append(output)
         if cell.cell_type == "code":
@@ -85,7 +106,9 @@ def is_current(source: Path) -> bool:
     if not path.exists():
         return False
     notebook = nbformat.read(path, 4)
-    cells = [[(cell.id, cell.source) for cell in each.cells] for each in (notebook, generate(source))]
+    cells = [
+        [(cell.id, cell.source) for cell in each.cells] for each in (notebook, generate(source))
+    ]
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     return cells[0] == cells[1] and counts == list(range(1, len(counts) + 1))
 
@@ -103,17 +126,31 @@ def make(source: Path) -> None:
 def again(source: Path, changes: Sequence[Sequence[str]]) -> None:
     """Print what a notebook without its claims prints after changes."""
     notebook = generate(source)
-    notebook.cells = [cell for cell in notebook.cells if "claims" not in cell.metadata.get("tags", ())]
+    notebook.cells = [
+        cell for cell in notebook.cells if "claims" not in cell.metadata.get("tags", ())
+    ]
     for old, new in changes:
-        for cell in [cell for cell in notebook.cells if old in cell.source] or sys.exit(f"no {old!r} in {source}"):
+        for cell in [cell for cell in notebook.cells if old in cell.source] or sys.exit(
+            f"no {old!r} in {source}"
+        ):
             cell.source = cell.source.replace(old, new)
     execute(notebook)
-    print(*(part.text for cell in notebook.cells for part in cell.get("outputs", ()) if "text" in part), sep="")
+    print(
+        *(
+            part.text
+            for cell in notebook.cells
+            for part in cell.get("outputs", ())
+            if "text" in part
+        ),
+        sep="",
+    )
 
 
 def main() -> int:
     """See the top of this file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("what", choices=("make", "compare", "again"))
     parser.add_argument("names", nargs="*", help="numbers of notebooks, by default all")
     parser.add_argument("--all", action="store_true", help="unchanged ones, too")
@@ -124,7 +161,10 @@ def main() -> int:
             again(source, arguments.change)
         elif arguments.what == "make" and (arguments.all or not is_current(source)):
             make(source)
-    index, text = FOLDER / "INDEX.md", paper_index.page({source.stem: generate(source) for source in sources()})
+    index, text = (
+        FOLDER / "INDEX.md",
+        paper_index.page({source.stem: generate(source) for source in sources()}),
+    )
     if arguments.what == "make":
         index.write_text(text, encoding="utf-8")
     if arguments.what != "compare":

@@ -50,7 +50,11 @@ def marks(notebooks: Mapping[str, NotebookNode]) -> list[Mark]:
 
     def order(mark: Mark) -> tuple[int, list[int], str]:
         kind = KINDS.index(mark.key.split()[0])
-        return kind, [] if kind == 2 else list(map(int, re.findall(r"\d+", mark.key))), mark.notebook
+        return (
+            kind,
+            [] if kind == 2 else list(map(int, re.findall(r"\d+", mark.key))),
+            mark.notebook,
+        )
 
     return sorted(found, key=order)
 

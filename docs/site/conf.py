@@ -19,7 +19,13 @@ project = "Show, Attend and Tell"
 version = release = satlib.__version__
 language = "en-gb"
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx.ext.mathjax"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx.ext.mathjax",
+]
 exclude_patterns = ["downloads"]
 
 # Notebooks and Markdown.
@@ -34,11 +40,15 @@ myst_ref_domains = ["std", "py"]
 # Modules.
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True  # as the source has them: the value of a path would be that of this machine
+autodoc_preserve_defaults = (
+    True  # as the source has them: the value of a path would be that of this machine
+)
 maximum_signature_line_length = 90
 default_role = "literal"  # docstrings put code between single backticks
 napoleon_use_rtype = False
-napoleon_use_ivar = True  # a property may also be in its class's list of attributes; this describes it once
+napoleon_use_ivar = (
+    True  # a property may also be in its class's list of attributes; this describes it once
+)
 viewcode_line_numbers = True
 
 # The look. Nothing comes from another host: MathJax is in a package, and the theme brings its fonts.
@@ -61,15 +71,21 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-_urls = tomllib.loads((HERE.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
+_urls = tomllib.loads((HERE.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+].get("urls", {})
 if "Source" in _urls:  # once the repository has an address
     html_theme_options |= {"repository_url": _urls["Source"], "use_repository_button": True}
 (_mathjax,) = find_spec("sphinx-mathjax-offline").submodule_search_locations
-html_static_path.append(str(Path(_mathjax) / "static" / "mathjax" / "tex-svg.js"))  # one file, which needs no fonts
+html_static_path.append(
+    str(Path(_mathjax) / "static" / "mathjax" / "tex-svg.js")
+)  # one file, which needs no fonts
 mathjax_path = "tex-svg.js"
 
 
-def literal_blocks(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+def literal_blocks(
+    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
     """Keep the lines of equations and tables in docstrings: an indented block after a blank line is shown as it is typed."""
     kept, base = list(lines), None  # base: the indentation of the text before the block, inside one
     del lines[:]
@@ -80,15 +96,26 @@ def literal_blocks(app: object, what: str, name: str, obj: object, options: obje
         before = next((each for each in reversed(kept[:number]) if each.strip()), "")
         outer = len(before) - len(before.lstrip())
         after_blank = number > 0 and not kept[number - 1].strip()
-        if line.strip() and base is None and after_blank and before and indent > outer and not before.endswith("::"):
+        if (
+            line.strip()
+            and base is None
+            and after_blank
+            and before
+            and indent > outer
+            and not before.endswith("::")
+        ):
             lines += [" " * outer + "::", ""]
             base = outer
         lines.append(line)
 
 
-def not_ours(app: object, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+def not_ours(
+    app: object, what: str, name: str, obj: object, skip: bool, options: object
+) -> bool | None:
     """Leave out what a library puts into a class (matplotlib does), and fields of named tuples: the signature has them."""
-    of_library = getattr(obj, "__module__", None) and not obj.__module__.startswith(("satlib", "satcourse"))
+    of_library = getattr(obj, "__module__", None) and not obj.__module__.startswith(
+        ("satlib", "satcourse")
+    )
     return True if of_library or type(obj).__name__ == "_tuplegetter" else None
 
 

@@ -3,4 +3,15 @@
 from satcourse.checks.engine import Wrong, carry_on, check, progress, reference, task
 from satcourse.checks.guesses import kept, reveal, seal, skip
 
-__all__ = ["Wrong", "carry_on", "check", "kept", "progress", "reference", "reveal", "seal", "skip", "task"]
+__all__ = [
+    "Wrong",
+    "carry_on",
+    "check",
+    "kept",
+    "progress",
+    "reference",
+    "reveal",
+    "seal",
+    "skip",
+    "task",
+]

@@ -45,7 +45,9 @@ def _limited(seconds: float) -> Iterator[None]:
 
     There is no limit outside the main thread, nor on a system without such a timer.
     """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+    if threading.current_thread() is not threading.main_thread() or not hasattr(
+        signal, "setitimer"
+    ):
         yield
         return
 
@@ -72,7 +74,9 @@ def run(function: Callable[[], Any], seconds: float, code: CodeType | None = Non
     except (Failed, KeyboardInterrupt):
         raise
     except _TimeUp:
-        raise Failed(f"it did not end within {seconds:g} s; is there a loop that never stops?") from None
+        raise Failed(
+            f"it did not end within {seconds:g} s; is there a loop that never stops?"
+        ) from None
     except BaseException as error:  # SystemExit too
         message = textwrap.shorten(str(error), 160, placeholder=" ...")
         if "ellipsis" in message.lower() or isinstance(error, NotImplementedError):
@@ -87,6 +91,10 @@ def _line(error: BaseException, code: CodeType | None) -> str:
         at = trace.tb_frame.f_code
         if code is not None and at.co_filename == code.co_filename:
             text = linecache.getline(at.co_filename, trace.tb_lineno).strip()
-            line = f", in line {trace.tb_lineno - at.co_firstlineno + 1} of {at.co_name}: {text}" if text else ""
+            line = (
+                f", in line {trace.tb_lineno - at.co_firstlineno + 1} of {at.co_name}: {text}"
+                if text
+                else ""
+            )
         trace = trace.tb_next
     return line

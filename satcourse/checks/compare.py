@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 
-def difference(expected: Any, got: Any, tolerance: float = 1e-4, parts: Sequence[str] = ()) -> str | None:
+def difference(
+    expected: Any, got: Any, tolerance: float = 1e-4, parts: Sequence[str] = ()
+) -> str | None:
     """Describe the first difference between two results in one line; None if they are equal.
 
     Results are tensors, numbers, strings, and lists, tuples and dicts of them. A number equals a tensor without axes, a list a tuple,
@@ -21,7 +23,9 @@ def difference(expected: Any, got: Any, tolerance: float = 1e-4, parts: Sequence
         return f"{kind(got)} that cannot be compared: {type(error).__name__}"
 
 
-def _difference(expected: Any, got: Any, tolerance: float, where: str, parts: Sequence[str] = ()) -> str | None:
+def _difference(
+    expected: Any, got: Any, tolerance: float, where: str, parts: Sequence[str] = ()
+) -> str | None:
     """`difference` of a part of two results, which the message calls `where`."""
     of = f"{where}: " if where else ""
     if isinstance(expected, (Tensor, Number, np.bool_)) and not isinstance(expected, str):
@@ -30,7 +34,11 @@ def _difference(expected: Any, got: Any, tolerance: float, where: str, parts: Se
             return of + problem
         return _values(torch.as_tensor(expected), torch.as_tensor(got), tolerance, of)
     if isinstance(expected, str):
-        return None if isinstance(got, str) and expected == got else f"{of}expected {expected!r}, got {short(got)}"
+        return (
+            None
+            if isinstance(got, str) and expected == got
+            else f"{of}expected {expected!r}, got {short(got)}"
+        )
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping):
             return f"{of}expected a dict, got {kind(got)}"
@@ -39,7 +47,11 @@ def _difference(expected: Any, got: Any, tolerance: float, where: str, parts: Se
         if isinstance(got, (str, Tensor, np.ndarray)) or not isinstance(got, Sequence):
             return f"{of}expected {kind(expected)} of {len(expected)}, got {kind(got)}"
         if all(isinstance(text, str) for text in expected):
-            return None if list(expected) == list(got) else f"{of}expected {short(expected)}, got {short(got)}"
+            return (
+                None
+                if list(expected) == list(got)
+                else f"{of}expected {short(expected)}, got {short(got)}"
+            )
         if len(expected) != len(got):
             return f"{of}expected {len(expected)} elements, got {len(got)}: {short(got)}"
         names = parts or [f"number {i}" for i in range(len(expected))]
@@ -67,7 +79,11 @@ def _not_numbers(expected: Any, got: Any) -> str | None:
         return f"wrong shape: expected {shape}, got {got_shape}"
     if shape and isinstance(got, Tensor) and isinstance(expected, Tensor):
         kinds = {(x.dtype == torch.bool, x.is_floating_point()) for x in (expected, got)}
-        return None if len(kinds) == 1 else f"expected a tensor of {expected.dtype}, got one of {got.dtype}"
+        return (
+            None
+            if len(kinds) == 1
+            else f"expected a tensor of {expected.dtype}, got one of {got.dtype}"
+        )
     return None
 
 

@@ -36,14 +36,18 @@ def relation(expected: Any, got: Any) -> str | None:
     one, other = (torch.as_tensor(x).detach() for x in (expected, got))
     if one.dtype != torch.bool:
         one, other = one.double(), other.double()
-    return next((says for says, right, wrong in _tensors(one, other) if not difference(right, wrong)), None)
+    return next(
+        (says for says, right, wrong in _tensors(one, other) if not difference(right, wrong)), None
+    )
 
 
 def _parts(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str | None:
     wrong = [key for key in expected if difference(expected[key], got[key])]
     back = [key for key in wrong if key.startswith("the gradient at ")]
     values = [key for key in expected if not key.startswith("the gradient at ")]
-    if len(values) > 1 and not difference([expected[key] for key in values], [got[key] for key in values[::-1]]):
+    if len(values) > 1 and not difference(
+        [expected[key] for key in values], [got[key] for key in values[::-1]]
+    ):
         return f"the parts are in the wrong order: {', '.join(values)}"
     for key in back:
         if not got[key].any():
@@ -60,7 +64,9 @@ def _sequences(expected: list[Any], got: list[Any]) -> str | None:
         if says:
             return says
     if len(got) == len(expected):
-        return next(relation(*pair) for pair in zip(expected, got, strict=True) if difference(*pair))
+        return next(
+            relation(*pair) for pair in zip(expected, got, strict=True) if difference(*pair)
+        )
     short, long = sorted((expected, got), key=len)
     more = len(long) - len(short)
     parts = {"end": long[:-more], "beginning": long[more:]}
@@ -87,10 +93,19 @@ def _tensors(expected: Tensor, got: Tensor) -> Iterator[tuple[str, Tensor, Tenso
         yield "not a number, or infinite: an exp that overflows, a log of 0, or 0 / 0?", got, got
     yield from ((says, function(expected), got) for says, function in ALL.items())
     for axis in axes:
-        yield from ((f"{says} along axis {axis}", function(expected, axis), got) for says, function in AXIS.items())
-        yield from ((f"a {step.__name__} over axis {axis} too many", step(expected, axis), got) for step in STEPS)
+        yield from (
+            (f"{says} along axis {axis}", function(expected, axis), got)
+            for says, function in AXIS.items()
+        )
+        yield from (
+            (f"a {step.__name__} over axis {axis} too many", step(expected, axis), got)
+            for step in STEPS
+        )
     for axis in range(got.dim()):
-        yield from ((f"a {step.__name__} over axis {axis} is missing", expected, step(got, axis)) for step in STEPS)
+        yield from (
+            (f"a {step.__name__} over axis {axis} is missing", expected, step(got, axis))
+            for step in STEPS
+        )
     yield "the right numbers, but in another shape", expected.flatten(), got.flatten()
     if not alike:
         return
@@ -102,6 +117,10 @@ def _tensors(expected: Tensor, got: Tensor) -> Iterator[tuple[str, Tensor, Tenso
     factor, flat = (expected * got).sum() / expected.square().sum(), got.flatten()
     if several:
         yield "the same number everywhere", flat[:1].expand_as(flat), flat
-        yield "the right numbers, but in other places", expected.flatten().sort().values, flat.sort().values
+        yield (
+            "the right numbers, but in other places",
+            expected.flatten().sort().values,
+            flat.sort().values,
+        )
     if several or any(x > 1.5 and abs(x - x.round()) < 1e-4 for x in (factor, 1 / factor)):
         yield f"{factor:.4g} times what is asked for", factor * expected, got

@@ -21,7 +21,9 @@ from satlib.errors import SatlibError
 CHAPTERS = range(11)  # the notebooks
 RED, GREEN, GREY, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[90m", "\x1b[0m"
 _VERDICTS: dict[str, str] = {}  # of the exercises checked in this process, the latest of each
-_PASSED: dict[str, Callable[..., Any]] = {}  # the functions that have passed their checks in this process
+_PASSED: dict[
+    str, Callable[..., Any]
+] = {}  # the functions that have passed their checks in this process
 
 
 class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
@@ -40,7 +42,9 @@ class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
 def chapter(number: int) -> dict[str, Task]:
     """The tasks of a notebook by their ids, in order."""
     if number not in CHAPTERS:
-        raise SatlibError(f"notebook {number} has no exercises; there are exercises {CHAPTERS[0]} to {CHAPTERS[-1]}")
+        raise SatlibError(
+            f"notebook {number} has no exercises; there are exercises {CHAPTERS[0]} to {CHAPTERS[-1]}"
+        )
     module = importlib.import_module(f"satcourse.checks.ex{number:02}")
     return {task.id: task for task in vars(module).values() if isinstance(task, Task)}
 
@@ -49,7 +53,9 @@ def task(id: str) -> Task:
     """An exercise by its id."""
     tasks = chapter(int(id.split(".")[0])) if re.fullmatch(r"\d+\.\d+", id) else {}
     if id not in tasks:
-        raise SatlibError(f"there is no exercise {id!r}" + (f"; there are {', '.join(tasks)}" if tasks else ""))
+        raise SatlibError(
+            f"there is no exercise {id!r}" + (f"; there are {', '.join(tasks)}" if tasks else "")
+        )
     return tasks[id]
 
 
@@ -90,7 +96,9 @@ def check(id: str, answer: Callable[..., Any]) -> None:
 def progress(number: int) -> None:
     """Print which exercises of a notebook are done in this session, which are not, and which to try next."""
     tasks = chapter(number)
-    done, *others = ([id for id in tasks if _VERDICTS.get(id) == state] for state in ("done", "wrong", "blank"))
+    done, *others = (
+        [id for id in tasks if _VERDICTS.get(id) == state] for state in ("done", "wrong", "blank")
+    )
     print(f"{len(done)} of {len(tasks)} done" + (f": {', '.join(done)}" if done else ""))
     for words, ids in zip(("not right yet", "blank"), others, strict=True):
         if ids:
@@ -118,7 +126,9 @@ class _Trial(NamedTuple):
 def _judge(task: Task, answer: Any) -> None:
     """Raise Wrong if an answer is blank or wrong."""
     if answer is task.reference:
-        message = f"{task.name} is satlib's own function now; write yours, run its cell, and check again"
+        message = (
+            f"{task.name} is satlib's own function now; write yours, run its cell, and check again"
+        )
         raise Wrong(task.id, message, blank=True)
     try:
         if answer is None or answer is Ellipsis or is_blank(answer):
@@ -129,7 +139,9 @@ def _judge(task: Task, answer: Any) -> None:
     except calls.Blank:
         raise Wrong(task.id, task.todo, blank=True) from None
     except calls.Failed as failed:
-        raise Wrong(task.id, f"{failed}{_asked(task) * str(failed).startswith('it raises')}") from None
+        raise Wrong(
+            task.id, f"{failed}{_asked(task) * str(failed).startswith('it raises')}"
+        ) from None
     if any(trial.problem for trial in trials):
         raise Wrong(task.id, _explain(task, answer, trials))
 
@@ -138,15 +150,25 @@ def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...]) -> _Tria
     """Call the reference and the learner's function on copies of one case's inputs, and compare the results."""
     expected = task.observe(task.reference, *copy.deepcopy(case))
     inputs = copy.deepcopy(case)
-    got = calls.run(lambda: task.observe(answer, *inputs), task.seconds, getattr(answer, "__code__", None))
-    if got is Ellipsis or (isinstance(got, (tuple, list)) and any(value is Ellipsis for value in got)):
+    got = calls.run(
+        lambda: task.observe(answer, *inputs), task.seconds, getattr(answer, "__code__", None)
+    )
+    if got is Ellipsis or (
+        isinstance(got, (tuple, list)) and any(value is Ellipsis for value in got)
+    ):
         raise calls.Blank
-    for name, before, after in zip(inspect.signature(task.reference).parameters, case, inputs, strict=False):
+    for name, before, after in zip(
+        inspect.signature(task.reference).parameters, case, inputs, strict=False
+    ):
         if compare.difference(before, after, 0.0):
-            raise calls.Failed(f"it changes its input {name}: work on a copy (`x -= 1` changes x itself)")
+            raise calls.Failed(
+                f"it changes its input {name}: work on a copy (`x -= 1` changes x itself)"
+            )
         if got is after and isinstance(after, (Tensor, list, dict)):
             raise calls.Failed(f"it returns its input {name} unchanged")
-    if isinstance(expected, Mapping) and not isinstance(got, Mapping):  # `observe` could not look into it
+    if isinstance(expected, Mapping) and not isinstance(
+        got, Mapping
+    ):  # `observe` could not look into it
         with contextlib.suppress(TypeError):  # a case of sizes
             expected = task.reference(*copy.deepcopy(case))
     problem = compare.difference(expected, got, task.tolerance, task.parts)
@@ -165,7 +187,9 @@ def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -
             return advice
     with contextlib.suppress(Exception):
         behind, *same = (diagnosis.relation(each.expected, each.got) for each in (first, *others))
-        if behind not in same and (isinstance(first.expected, Number) or (same and isinstance(first.expected, list))):
+        if behind not in same and (
+            isinstance(first.expected, Number) or (same and isinstance(first.expected, list))
+        ):
             behind = None  # two numbers have many relations by chance
         if behind and behind.startswith("no gradient") and {*same} - {behind}:
             behind = None  # a kink has none, either
@@ -177,14 +201,18 @@ def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -
 
 def _asked(task: Task) -> str:
     """What is asked, in a sentence: the first paragraph of the reference's docstring."""
-    return ". The task: " + " ".join((inspect.getdoc(task.reference) or "").partition("\n\n")[0].split()).rstrip(".")
+    return ". The task: " + " ".join(
+        (inspect.getdoc(task.reference) or "").partition("\n\n")[0].split()
+    ).rstrip(".")
 
 
 def _unused(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -> str | None:
     """An input whose numbers change the reference's results, but never the learner's, in words; None if there is none."""
     parameters = inspect.signature(task.reference).parameters.values()
     least = sum(each.default is each.empty for each in parameters)
-    for i, each in enumerate(parameters if len(trials[0].case) == least else ()):  # a case may be something else
+    for i, each in enumerate(
+        parameters if len(trials[0].case) == least else ()
+    ):  # a case may be something else
         moved = []
         for trial in (trial for trial in trials if i < len(trial.case)):
             value = trial.case[i]
@@ -193,7 +221,9 @@ def _unused(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) ->
             elif isinstance(value, float):
                 value = 1.25 * value
             case = (*trial.case[:i], value, *trial.case[i + 1 :])
-            if compare.difference(trial.expected, task.observe(task.reference, *copy.deepcopy(case))):
+            if compare.difference(
+                trial.expected, task.observe(task.reference, *copy.deepcopy(case))
+            ):
                 got = calls.run(partial(task.observe, answer, *copy.deepcopy(case)), task.seconds)
                 moved.append(compare.difference(trial.got, got))
         if moved and not any(moved):
@@ -220,7 +250,11 @@ def _given(task: Task, case: tuple[Any, ...]) -> str:
         return f"; given {task.given(*case)}"
     names = inspect.signature(task.reference).parameters
     text = ", ".join(f"{name} = {value!r}" for name, value in zip(names, case, strict=False))
-    return f"; given {text}" if text and len(text) <= 100 and not re.search(r"tensor\(|<", text) else ""
+    return (
+        f"; given {text}"
+        if text and len(text) <= 100 and not re.search(r"tensor\(|<", text)
+        else ""
+    )
 
 
 def _stub() -> None: ...

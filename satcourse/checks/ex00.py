@@ -19,7 +19,10 @@ def _usual(here: Tensor, elsewhere: Tensor) -> Tensor:
 
 def _case(seed: int) -> tuple[Tensor, Tensor]:
     """Places at which word 0, an "and", is likely on any picture, and word 4 on this one alone."""
-    here, elsewhere = distribution(40, 5, seed=seed, sharp=0.7), distribution(201, 5, seed=seed + 1, sharp=1.2)
+    here, elsewhere = (
+        distribution(40, 5, seed=seed, sharp=0.7),
+        distribution(201, 5, seed=seed + 1, sharp=1.2),
+    )
     here[:20, 0] += 1.2
     here[30:, 4] += 2.0
     elsewhere[:, 0] += 1.2
@@ -36,7 +39,9 @@ evidence.mistakes = {
     "only the label, the likeliest word here, is on trial": lambda here, elsewhere: (
         here > elsewhere.quantile(0.95, dim=0)
     ).any(1),
-    "0.95 is a share of the places, not a probability to beat": lambda here, elsewhere: here.max(1)[0] > 0.95,
+    "0.95 is a share of the places, not a probability to beat": lambda here, elsewhere: (
+        here.max(1)[0] > 0.95
+    ),
 }
 evidence.advise = lambda expected, got: (
     f"of the labels, {(got & ~expected).sum()} live wrongly, and {(expected & ~got).sum()} die wrongly: take the 95 % quantile of each word's column"

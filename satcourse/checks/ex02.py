@@ -13,10 +13,20 @@ from satcourse.checks.task import exercise, numbers
 Place = tuple[int, int]
 D, H, W = 3, 2, 4
 _BLOCK = ((3, 1), (3, 1), (2, 2))
-_VGG = (*_BLOCK, *_BLOCK, *((3, 1),) * 4, (2, 2), *((3, 1),) * 4, (2, 2), *((3, 1),) * 4)  # to conv5_4
+_VGG = (
+    *_BLOCK,
+    *_BLOCK,
+    *((3, 1),) * 4,
+    (2, 2),
+    *((3, 1),) * 4,
+    (2, 2),
+    *((3, 1),) * 4,
+)  # to conv5_4
 
 
-@exercise("2.1", "From maps to annotation vectors", difficulty=1, minutes=4, equation="section 3.1.1")
+@exercise(
+    "2.1", "From maps to annotation vectors", difficulty=1, minutes=4, equation="section 3.1.1"
+)
 def places(maps: Tensor) -> Tensor:
     """The vector of each place, row by row from the top left, each row from left to right: (B, D, h, w) -> (B, h w, D)."""
     return maps.flatten(2).transpose(1, 2)
@@ -25,8 +35,12 @@ def places(maps: Tensor) -> Tensor:
 places.says = "every place of a grid of 2 x 4 and of 2 x 2, row by row"
 places.cases = lambda: [(numbers(2, D, H, W),), (numbers(1, 4, 2, 2, seed=1),)]
 places.mistakes = {
-    "reshape mixes places: the channels must become the last axis first": lambda x: x.reshape(len(x), -1, x.shape[1]),
-    "the places go down the columns: place 1 is to the right of place 0": lambda x: places(x.transpose(2, 3)),
+    "reshape mixes places: the channels must become the last axis first": lambda x: x.reshape(
+        len(x), -1, x.shape[1]
+    ),
+    "the places go down the columns: place 1 is to the right of place 0": lambda x: places(
+        x.transpose(2, 3)
+    ),
 }
 
 
@@ -54,7 +68,9 @@ receptive_field.cases = lambda: [
     (list(_VGG),),
 ]
 receptive_field.mistakes = {
-    "a layer's own stride counts for the layers above it, not for itself": partial(receptive_field, early=True),
+    "a layer's own stride counts for the layers above it, not for itself": partial(
+        receptive_field, early=True
+    ),
 }
 
 
@@ -62,7 +78,9 @@ def _spread(values: Tensor) -> Tensor:
     return values.repeat_interleave(2, 2).repeat_interleave(2, 3)
 
 
-@exercise("2.3", "Undo a pooling", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
+@exercise(
+    "2.3", "Undo a pooling", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1"
+)
 def unpool(values: Tensor, pooled: Tensor) -> Tensor:
     """Each value at the first of the largest of its window in `pooled`, row by row, and zeros elsewhere: (B, C, h, w), (B, C, 2h, 2w) -> (B, C, 2h, 2w)."""
     _, switches = functional.max_pool2d(pooled, 2, return_indices=True)
@@ -75,11 +93,15 @@ unpool.cases = lambda: [
     (numbers(1, 4, 3, 3, seed=2), numbers(1, 4, 6, 6, seed=3).relu().round()),
 ]
 unpool.mistakes = {
-    "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": lambda v, p: _spread(v),
+    "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": lambda v, p: (
+        _spread(v)
+    ),
 }
 
 
-@exercise("2.4", "All the way down", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
+@exercise(
+    "2.4", "All the way down", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1"
+)
 def down(
     signal: Tensor,
     modules: nn.Sequential,
@@ -103,7 +125,11 @@ def down(
 
 def _blocks() -> nn.Sequential:
     """Three blocks, as VGG's are, but with one convolution each."""
-    modules = [each for _ in range(3) for each in (nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))][:-1]
+    modules = [
+        each
+        for _ in range(3)
+        for each in (nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    ][:-1]
     for i, module in enumerate(modules):
         for weight in module.parameters():
             weight.data = numbers(*weight.shape, seed=i)
@@ -112,11 +138,17 @@ def _blocks() -> nn.Sequential:
 
 down.says = "signals of both signs, through three convolutions, three ReLUs and two poolings"
 down.cases = lambda: [
-    (numbers(1, 4, 2, 3, seed=i), [numbers(1, 4, 8, 12, seed=i + 5), numbers(1, 4, 4, 6, seed=i + 7)]) for i in (1, 2)
+    (
+        numbers(1, 4, 2, 3, seed=i),
+        [numbers(1, 4, 8, 12, seed=i + 5), numbers(1, 4, 4, 6, seed=i + 7)],
+    )
+    for i in (1, 2)
 ]
 down.observe = lambda answer, signal, pooled: answer(signal, _blocks(), [*pooled])
 down.mistakes = {
-    "a convolution is undone by its transpose: functional.conv_transpose2d": partial(down, back=functional.conv2d),
+    "a convolution is undone by its transpose: functional.conv_transpose2d": partial(
+        down, back=functional.conv2d
+    ),
     "without bias: on the way down nothing is added": partial(down, bias=True),
     "a ReLU is a ReLU on the way down, too: what is negative ends there": partial(down, gate=False),
 }
@@ -129,10 +161,15 @@ def cosines(a: Tensor, q: Tensor) -> Tensor:
 
 
 cosines.says = "vectors of very different lengths, the vector itself among them"
-cosines.cases = lambda: [(numbers(6, 4), numbers(4, seed=1)), (3 * numbers(8, 5, seed=2), 3 * numbers(8, 5, seed=2)[3])]
+cosines.cases = lambda: [
+    (numbers(6, 4), numbers(4, seed=1)),
+    (3 * numbers(8, 5, seed=2), 3 * numbers(8, 5, seed=2)[3]),
+]
 cosines.mistakes = {
     "a dot product prefers long vectors: divide by the lengths": lambda a, q: a @ q,
-    "divided by the vectors' lengths only: q has a length too": lambda a, q: functional.normalize(a, dim=1) @ q,
+    "divided by the vectors' lengths only: q has a length too": lambda a, q: (
+        functional.normalize(a, dim=1) @ q
+    ),
 }
 
 
@@ -143,31 +180,54 @@ def _correlation(x: Tensor, y: Tensor) -> Tensor:
     return torch.corrcoef(torch.stack([x.flatten(), y.flatten()]))[0, 1]
 
 
-def _mean(picture: Picture, exhibit: tuple[int, Place], others: Iterable[tuple[int, Place]]) -> float:
-    return torch.stack([_correlation(picture(*exhibit), picture(*other)) for other in others]).mean().item()
+def _mean(
+    picture: Picture, exhibit: tuple[int, Place], others: Iterable[tuple[int, Place]]
+) -> float:
+    return (
+        torch.stack([_correlation(picture(*exhibit), picture(*other)) for other in others])
+        .mean()
+        .item()
+    )
 
 
-@exercise("2.6", "Does the map matter?", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1")
-def likeness(picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place]) -> float:
+@exercise(
+    "2.6",
+    "Does the map matter?",
+    difficulty=2,
+    minutes=10,
+    equation="Zeiler and Fergus, section 2.1",
+)
+def likeness(
+    picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place]
+) -> float:
     """The mean correlation of a map's picture with those of the other maps at the same place."""
-    return _mean(picture, (channel, place), ((other, place) for other in channels if other != channel))
+    return _mean(
+        picture, (channel, place), ((other, place) for other in channels if other != channel)
+    )
 
 
 def _exhibits() -> list[tuple[Any, ...]]:
     """Pictures that the map makes, and pictures that the place makes, whatever the map."""
     maps, where = 2 + numbers(9, 3, 4, 4, seed=1), numbers(5, 5, 3, 4, 4, seed=2)
     by_map, by_place = lambda m, at: maps[m] + where[at] / 5, lambda m, at: maps[m] / 5 + where[at]
-    return [(picture, 3, (1, 4), [0, 3, 5, 8], [(0, 2), (1, 4), (3, 3)]) for picture in (by_map, by_place)]
+    return [
+        (picture, 3, (1, 4), [0, 3, 5, 8], [(0, 2), (1, 4), (3, 3)])
+        for picture in (by_map, by_place)
+    ]
 
 
-likeness.says = "it tells pictures that the map makes from pictures that the place makes, whatever the map"
+likeness.says = (
+    "it tells pictures that the map makes from pictures that the place makes, whatever the map"
+)
 likeness.cases = _exhibits
 likeness.given = lambda *_: "pictures that the map makes, then pictures that the place makes"
 likeness.mistakes = {
     "the artefact lives: you keep the map and change the place, and all that you see is that places differ": (
-        lambda picture, m, at, maps, places: _mean(picture, (m, at), ((m, other) for other in places if other != at))
+        lambda picture, m, at, maps, places: _mean(
+            picture, (m, at), ((m, other) for other in places if other != at)
+        )
     ),
-    "the exhibit is compared with itself, too, and that is always 1": lambda picture, m, at, maps, places: _mean(
-        picture, (m, at), ((other, at) for other in maps)
+    "the exhibit is compared with itself, too, and that is always 1": lambda picture, m, at, maps, places: (
+        _mean(picture, (m, at), ((other, at) for other in maps))
     ),
 }

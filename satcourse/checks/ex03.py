@@ -31,13 +31,22 @@ def words(caption: str) -> list[str]:
     return tokenise(caption)
 
 
-words.says = "capital letters, accents, digits, punctuation, apostrophes, hyphens, and an empty caption"
+words.says = (
+    "capital letters, accents, digits, punctuation, apostrophes, hyphens, and an empty caption"
+)
 words.cases = lambda: [
-    *(("A dog runs.",), ("Two dogs,one BALL!",), ("the dog's t-shirt (red)",), ("2 dogs - one 'big'",)),
+    *(
+        ("A dog runs.",),
+        ("Two dogs,one BALL!",),
+        ("the dog's t-shirt (red)",),
+        ("2 dogs - one 'big'",),
+    ),
     *(("a naïve merry-go-round",), ('one_two; "three": four?',), ("",)),
 ]
 words.mistakes = {
-    'apostrophes and hyphens end a word: "t-shirt" is one word': lambda caption: re.findall(r"\w+", caption.lower()),
+    'apostrophes and hyphens end a word: "t-shirt" is one word': lambda caption: re.findall(
+        r"\w+", caption.lower()
+    ),
 }
 
 
@@ -53,7 +62,11 @@ def vocabulary(captions: Sequence[str], size: int) -> list[str]:
 
 
 vocabulary.says = "three vocabularies, equally frequent words among them"
-vocabulary.cases = lambda: [(list(CAPTIONS), 5), (list(CAPTIONS), 50), (["Zebras, cats!", "two zebras; two cats"], 4)]
+vocabulary.cases = lambda: [
+    (list(CAPTIONS), 5),
+    (list(CAPTIONS), 50),
+    (["Zebras, cats!", "two zebras; two cats"], 4),
+]
 vocabulary.mistakes = {
     "chance cuts between equally frequent words: sort, then cut": lambda x, size: [
         word for word in vocabulary(x, 99) if word in _unsorted(x, size)
@@ -64,7 +77,13 @@ vocabulary.mistakes = {
 
 @exercise("3.3", "Pieces of words", difficulty=3, minutes=25, equation="Sennrich et al., 2016")
 def byte_pairs(
-    counts: dict[str, int], number: int, *, said: bool = True, again: bool = True, last: bool = False, all: Any = list
+    counts: dict[str, int],
+    number: int,
+    *,
+    said: bool = True,
+    again: bool = True,
+    last: bool = False,
+    all: Any = list,
 ) -> list[tuple[str, str]]:
     """The pairs that are joined, in order: words and how often each is said -> the most frequent neighbours, by the alphabet."""
     words = {" ".join(word): times if said else 1 for word, times in counts.items()}
@@ -92,10 +111,14 @@ byte_pairs.cases = lambda: [
     ({"aaab": 2}, 3),
 ]
 byte_pairs.mistakes = {
-    "each word counts once: a pair counts as often as its word is said": partial(byte_pairs, said=False),
+    "each word counts once: a pair counts as often as its word is said": partial(
+        byte_pairs, said=False
+    ),
     "a pair counts as often as it is in a word": partial(byte_pairs, all=set),
     "of equally frequent pairs the first in the alphabet is joined": partial(byte_pairs, last=True),
-    "only letters are joined: count again after each pair is joined": partial(byte_pairs, again=False),
+    "only letters are joined: count again after each pair is joined": partial(
+        byte_pairs, again=False
+    ),
 }
 
 
@@ -105,9 +128,13 @@ def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
     try:
         seen = Counter(int(i) for batch in batches for i in batch)
         return {
-            "numbers that no caption has (the first is 0)": sorted({*seen} - {*range(len(lengths))}),
+            "numbers that no caption has (the first is 0)": sorted(
+                {*seen} - {*range(len(lengths))}
+            ),
             "how often each caption comes": [seen[i] for i in range(len(lengths))],
-            "batches that hold several lengths": sum(len({*map(dict(enumerate(lengths)).get, b)}) > 1 for b in batches),
+            "batches that hold several lengths": sum(
+                len({*map(dict(enumerate(lengths)).get, b)}) > 1 for b in batches
+            ),
             "batches that are too large": sum(len(batch) > size for batch in batches),
             "how many batches": len(batches),
         }
@@ -119,10 +146,15 @@ def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
 def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
     """Batches of at most `size` captions' numbers, those of a batch of one length, each caption once, in few batches."""
     pairs = [Pair(str(i), (0,) * length) for i, length in enumerate(lengths)]
-    return [[int(image_id) for image_id in batch.image_ids] for batch in SameLengthBatches(pairs, size).epoch(0)]
+    return [
+        [int(image_id) for image_id in batch.image_ids]
+        for batch in SameLengthBatches(pairs, size).epoch(0)
+    ]
 
 
-same_length_batches.says = "every caption once, one length in each batch, no batch too large and none more than needed"
+same_length_batches.says = (
+    "every caption once, one length in each batch, no batch too large and none more than needed"
+)
 same_length_batches.cases = lambda: [
     ([4, 2, 4, 3, 4, 2, 4, 4], 2),
     ([5, 5, 5], 8),
@@ -137,10 +169,15 @@ same_length_batches.mistakes = {
 }
 
 
-@exercise("3.5", "A loss that does not count padding", difficulty=2, minutes=4, equation="section 4.3")
+@exercise(
+    "3.5", "A loss that does not count padding", difficulty=2, minutes=4, equation="section 4.3"
+)
 def word_loss(losses: Tensor, lengths: Tensor) -> Tensor:
     """The mean over all true words, the first n of a caption of n: losses (B, C), lengths (B,) -> ()."""
-    return sum(row[:length].sum() for row, length in zip(losses, lengths.tolist(), strict=True)) / lengths.sum()
+    return (
+        sum(row[:length].sum() for row, length in zip(losses, lengths.tolist(), strict=True))
+        / lengths.sum()
+    )
 
 
 def _look_at_loss(answer: Answer, losses: Tensor, lengths: Tensor) -> Any:
@@ -159,8 +196,12 @@ word_loss.cases = lambda: [
 word_loss.observe = _look_at_loss
 word_loss.mistakes = {
     "padding is counted": lambda losses, lengths: losses.mean(),
-    "a mean of means: every word counts the same": lambda x, n: sum(map(word_loss, x[:, None], n[:, None])) / len(x),
-    "one word too many: n words have places 0 to n - 1": lambda x, n: word_loss(x, (n + 1).clamp(max=len(x[0]))),
+    "a mean of means: every word counts the same": lambda x, n: (
+        sum(map(word_loss, x[:, None], n[:, None])) / len(x)
+    ),
+    "one word too many: n words have places 0 to n - 1": lambda x, n: word_loss(
+        x, (n + 1).clamp(max=len(x[0]))
+    ),
     "a word whose loss is 0 is a word, too": lambda losses, n: (
         (kept := losses * (torch.arange(losses.shape[1]) < n[:, None])).sum() / (kept > 0).sum()
     ),
@@ -176,13 +217,17 @@ def _captions() -> list[tuple[Tensor, Tensor]]:
     return cases
 
 
-@exercise("3.6", "What goes in, what should come out", difficulty=2, minutes=5, equation="section 3.1.2")
+@exercise(
+    "3.6", "What goes in, what should come out", difficulty=2, minutes=5, equation="section 3.1.2"
+)
 def inputs_and_targets(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
     """Inputs (B, C, m), zeros and then the rows in E (K, m) of all words but the last; targets (B, C), the words' ids."""
     return functional.pad(E[captions[:, :-1]], (0, 0, 1, 0)), captions
 
 
-inputs_and_targets.says = "captions of five, two and one id: zeros before the first word, the end mark the last target"
+inputs_and_targets.says = (
+    "captions of five, two and one id: zeros before the first word, the end mark the last target"
+)
 inputs_and_targets.cases = _captions
 inputs_and_targets.parts = ("inputs", "targets")
 inputs_and_targets.observe = lambda answer, captions, E: (
@@ -191,17 +236,29 @@ inputs_and_targets.observe = lambda answer, captions, E: (
     else answer(captions, E)
 )
 inputs_and_targets.mistakes = {
-    "not shifted: each word goes in when it is asked for itself": lambda captions, E: (E[captions], captions),
-    "before the first word there are zeros, not the end mark's row": lambda x, E: (E[x.roll(1, 1)], x),
-    "the end mark is no target, and never learned": lambda *x: tuple(each[:, :-1] for each in inputs_and_targets(*x)),
+    "not shifted: each word goes in when it is asked for itself": lambda captions, E: (
+        E[captions],
+        captions,
+    ),
+    "before the first word there are zeros, not the end mark's row": lambda x, E: (
+        E[x.roll(1, 1)],
+        x,
+    ),
+    "the end mark is no target, and never learned": lambda *x: tuple(
+        each[:, :-1] for each in inputs_and_targets(*x)
+    ),
 }
 
 
 # Tokenisers that are wrong in one way each: "one that ..."
 IMPOSTORS: dict[str, Callable[[str], list[str]]] = {
-    "takes off full stops and commas alone": lambda text: text.lower().replace(".", "").replace(",", "").split(),
+    "takes off full stops and commas alone": lambda text: (
+        text.lower().replace(".", "").replace(",", "").split()
+    ),
     "ends a word at hyphens and apostrophes": lambda text: re.findall(r"[^\W_]+", text.lower()),
-    "keeps hyphens and apostrophes at the ends, too": lambda text: re.findall(r"[\w'-]+", text.lower()),
+    "keeps hyphens and apostrophes at the ends, too": lambda text: re.findall(
+        r"[\w'-]+", text.lower()
+    ),
     "knows 26 letters": lambda text: re.findall(r"[a-z0-9]+(?:[-'][a-z0-9]+)*", text.lower()),
     "keeps capital letters": lambda text: re.findall(r"[^\W_]+(?:[-'][^\W_]+)*", text),
 }
@@ -216,7 +273,11 @@ def _look_at_probes(answer: Answer) -> Any:
         raise Failed("expected a list of captions, each a string")
     if len(texts) > 3:
         raise Failed(f"these are {len(texts)} captions: three are enough")
-    living = [fault for fault, tokens in IMPOSTORS.items() if all(tokens(text) == tokenise(text) for text in texts)]
+    living = [
+        fault
+        for fault, tokens in IMPOSTORS.items()
+        if all(tokens(text) == tokenise(text) for text in texts)
+    ]
     return {"the tokeniser that would pass is one that": living[0] if living else "(nobody)"}
 
 

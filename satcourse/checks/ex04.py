@@ -8,7 +8,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from satcourse.checks.calls import Failed
-from satcourse.checks.task import Answer, distribution, exercise, generator, numbers, with_gradients, without_graph
+from satcourse.checks.task import (
+    Answer,
+    distribution,
+    exercise,
+    generator,
+    numbers,
+    with_gradients,
+    without_graph,
+)
 from satlib.model.decoder import Decoder
 from satlib.recipe import DecoderConfig
 
@@ -21,7 +29,15 @@ def _inputs(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
 
 @exercise("4.1", "A score for each place", 2, 8, "equation 4")
 def energies(
-    a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tensor, *, act: Answer = torch.tanh, axis: int = 1
+    a: Tensor,
+    h: Tensor,
+    W_a: Tensor,
+    W_h: Tensor,
+    b: Tensor,
+    v: Tensor,
+    *,
+    act: Answer = torch.tanh,
+    axis: int = 1,
 ) -> Tensor:
     """Equation 4: v times the tanh of W_a a + W_h h + b at each place."""
     return act(a @ W_a.T + (h @ W_h.T + b).unsqueeze(axis)) @ v
@@ -31,10 +47,13 @@ energies.says = "the values and gradients of equation 4"
 energies.observe = with_gradients("a", "h", "W_a", "W_h", "b", "v")
 # As many images as places, or one: a wrong axis raises no error. So in 4.2 and 4.3.
 energies.cases = lambda: [
-    _inputs((rows, places, D), (rows, n), (k, D), (k, n), (k,), (k,)) for rows, places in ((L, L), (1, 2))
+    _inputs((rows, places, D), (rows, n), (k, D), (k, n), (k,), (k,))
+    for rows, places in ((L, L), (1, 2))
 ]
 energies.mistakes = {
-    "the state of image i meets place i of all images: give it an axis of size 1": partial(energies, axis=0),
+    "the state of image i meets place i of all images: give it an axis of size 1": partial(
+        energies, axis=0
+    ),
     "the tanh is missing: the state moves all energies alike, and the weights not at all": partial(
         energies, act=torch.clone
     ),
@@ -50,7 +69,9 @@ def weights(e: Tensor) -> Tensor:
 weights.says = "values, sums over the places, energies of 128, and gradients"
 weights.cases = lambda: [(numbers(D, D),), (torch.tensor([[128.0, 129.0], [-500.0, 2.0]]),)]
 weights.observe = with_gradients("e")
-weights.mistakes = {"softmax over the batch axis: an image's weights must sum to 1": lambda e: torch.softmax(e, 0)}
+weights.mistakes = {
+    "softmax over the batch axis: an image's weights must sum to 1": lambda e: torch.softmax(e, 0)
+}
 
 
 def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +102,15 @@ attend.mistakes = {
 
 @exercise("4.4", "The state moves on", 3, 12, "equations 1 to 3")
 def lstm_step(
-    Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor, slip: str = ""
+    Ey: Tensor,
+    h: Tensor,
+    c: Tensor,
+    z: Tensor,
+    W: Tensor,
+    U: Tensor,
+    Z: Tensor,
+    b: Tensor,
+    slip: str = "",
 ) -> tuple[Tensor, Tensor]:
     """The new c = f c + i g, and h = o tanh(new c): rows of i, f, g, o; sigmoids, but tanh for g."""
     i, f, g, o = (Ey @ W.T + h @ U.T + z @ Z.T + b).chunk(4, 1)
@@ -93,7 +122,9 @@ def lstm_step(
 
 lstm_step.says = "h and c, for batches of two and of one, and gradients"
 lstm_step.cases = lambda: [
-    _inputs((rows, m), (rows, n), (rows, n), (rows, D), (4 * n, m), (4 * n, n), (4 * n, D), (4 * n,))
+    _inputs(
+        (rows, m), (rows, n), (rows, n), (rows, D), (4 * n, m), (4 * n, n), (4 * n, D), (4 * n,)
+    )
     for rows, n in ((2, 3), (1, 5))
 ]
 lstm_step.parts = ("h", "c")
@@ -124,7 +155,9 @@ def _look(answer: Answer, parts: tuple[str, ...], *inputs: Tensor) -> Any:
 
 
 @exercise("4.5", "One word", 2, 10, "equations 1 to 7")
-def one_word(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, gate: bool = True, late: bool = False) -> Any:
+def one_word(
+    x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, gate: bool = True, late: bool = False
+) -> Any:
     """Equations 1 to 7: attend with the old h, gate z by beta, step; then L_o of Ey + L_h h + L_z z, with the new h."""
     z, alpha = attend(energies(a, h, x.W_a.weight, x.W_h.weight, x.W_a.bias, x.v.weight[0]), a)
     z = x.f_beta(h).sigmoid() * z if gate else z
@@ -176,10 +209,16 @@ def _three_steps(answer: Answer, seed: int) -> Any:
     model.register_forward_hook(lambda module, inputs, output: (output.logits, output.alphas))
     before = nn.utils.parameters_to_vector(model.parameters()).detach()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
-    a, captions = numbers(4, L, 6, seed=seed), torch.randint(0, 7, (4, 7), generator=generator(seed + 1))
+    a, captions = (
+        numbers(4, L, 6, seed=seed),
+        torch.randint(0, 7, (4, 7), generator=generator(seed + 1)),
+    )
     losses = without_graph([answer(model, optimiser, a, captions) for _ in range(3)])
     moved = nn.utils.parameters_to_vector(model.parameters()).detach() - before
-    return {**{f"the loss of step {number}": loss for number, loss in enumerate(losses, 1)}, "the weights": moved}
+    return {
+        **{f"the loss of step {number}": loss for number, loss in enumerate(losses, 1)},
+        "the weights": moved,
+    }
 
 
 @exercise("4.7", "One training step", 2, 8, "section 4.3")
@@ -204,9 +243,15 @@ training_step.observe = _three_steps
 training_step.tolerance = 1e-3
 training_step.given = "a small model of seed {}".format
 training_step.mistakes = {
-    "the gradients of the call before are still there: empty them": partial(training_step, zero="never"),
-    "the weights stay: empty the gradients, go back, then step": partial(training_step, zero="between"),
-    "shifted: logits t are of word t": partial(training_step, loss=lambda x, y: cross_entropy(x[:, :-1].mT, y[:, 1:])),
+    "the gradients of the call before are still there: empty them": partial(
+        training_step, zero="never"
+    ),
+    "the weights stay: empty the gradients, go back, then step": partial(
+        training_step, zero="between"
+    ),
+    "shifted: logits t are of word t": partial(
+        training_step, loss=lambda x, y: cross_entropy(x[:, :-1].mT, y[:, 1:])
+    ),
     "cross_entropy does its own softmax: give it the logits": partial(
         training_step, loss=lambda x, y: cross_entropy(x.softmax(2).mT, y)
     ),
@@ -230,7 +275,9 @@ def outside(a: Tensor, k: int, *, steps: int = 300) -> bool:
 
 
 def _hull_cases() -> list[tuple[Tensor, int]]:
-    flat = torch.tensor([[-1.0, -0.7], [1.1, -0.9], [1.5, 0.5], [0.1, 1.3], [-1.3, 0.6], [0.2, 0.1], [1.3, -0.8]])
+    flat = torch.tensor(
+        [[-1.0, -0.7], [1.1, -0.9], [1.5, 0.5], [0.1, 1.3], [-1.3, 0.6], [0.2, 0.1], [1.3, -0.8]]
+    )
     blend, twice = numbers(30, 20, seed=3), numbers(9, 12, scale=9).round()
     blend[7] = distribution(1, 29, seed=4, sharp=2) @ blend[torch.arange(30) != 7]
     twice[2], twice[4], twice[1] = twice[6], (twice[3] + twice[5]) / 2, (twice[0] + twice[8]) / 2
@@ -245,5 +292,7 @@ outside.observe = lambda answer, a, k: "a plane" if answer(a, k) else "none"
 outside.given = lambda a, k: f"vector {k} of {tuple(a.shape)}"
 outside.mistakes = {
     "never a plane: is a_k among the others? Leave it out": lambda a, k: False,
-    "a plane is there, but not reached: 300 steps, each by the worst place": partial(outside, steps=50),
+    "a plane is there, but not reached: 300 steps, each by the worst place": partial(
+        outside, steps=50
+    ),
 }

@@ -5,7 +5,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from satcourse.checks.task import Answer, distribution, exercise, numbers, with_gradients, without_graph
+from satcourse.checks.task import (
+    Answer,
+    distribution,
+    exercise,
+    numbers,
+    with_gradients,
+    without_graph,
+)
 from satcourse.lessons import marginal as course
 from satlib.model import attention
 from satlib.model import objective as losses
@@ -18,13 +25,17 @@ B, C, L, K = 2, 3, 5, 4
 @exercise("5.1", "A goal out of reach", 2, 5, "equation 14")
 def least_penalty(C: int, L: int) -> float:
     """The penalty of C words whose weights, C in all, lie evenly on L places."""
-    return losses.doubly_stochastic_penalty(torch.full((1, 1, L), C / L, dtype=torch.float64)).item()
+    return losses.doubly_stochastic_penalty(
+        torch.full((1, 1, L), C / L, dtype=torch.float64)
+    ).item()
 
 
 least_penalty.says = "fewer words than places, as many, and more"
 least_penalty.cases = lambda: [(14, 49), (49, 49), (70, 49), (12, 196), (1, 4)]
 least_penalty.mistakes = {
-    "0 is possible only if there are as many words as places: the weights of C words sum to C": lambda C, L: 0.0,
+    "0 is possible only if there are as many words as places: the weights of C words sum to C": lambda C, L: (
+        0.0
+    ),
     "more words than places cost something, too": lambda C, L: max(0, L - C) ** 2 / L,
 }
 
@@ -39,9 +50,15 @@ penalty.says = "one number a caption, and gradients"
 penalty.observe = with_gradients("alphas")
 penalty.cases = lambda: [(distribution(B, C, L),), (distribution(4, 4, 4, seed=2, sharp=3),)]
 penalty.mistakes = {
-    "each weight is squared by itself: sum over the words first": lambda alphas: (1 - alphas).square().sum((1, 2)),
-    "summed over the places: that is 1 at every word": lambda alphas: (1 - alphas.sum(2)).square().sum(1),
-    "an even share for 1: equation 14 asks for 1": lambda alphas: penalty(alphas) - least_penalty(*alphas.shape[1:]),
+    "each weight is squared by itself: sum over the words first": lambda alphas: (
+        (1 - alphas).square().sum((1, 2))
+    ),
+    "summed over the places: that is 1 at every word": lambda alphas: (
+        (1 - alphas.sum(2)).square().sum(1)
+    ),
+    "an even share for 1: equation 14 asks for 1": lambda alphas: (
+        penalty(alphas) - least_penalty(*alphas.shape[1:])
+    ),
 }
 
 
@@ -65,7 +82,9 @@ go_downhill.observe = lambda answer, *inputs: without_graph([answer(*inputs)])[0
 go_downhill.tolerance = 1e-2
 go_downhill.mistakes = {
     "gradients of steps before are still there: empty them": partial(go_downhill, empty=False),
-    "softmax and penalty stand before the loop: anew at each step": partial(go_downhill, empty=False, once=True),
+    "softmax and penalty stand before the loop: anew at each step": partial(
+        go_downhill, empty=False, once=True
+    ),
 }
 
 
@@ -88,11 +107,16 @@ def describe(alphas: Tensor) -> Tensor:
     """Percent of places with a mean weight below 0.5 / L; the maps' mean entropy; mean over pairs of half the sum of |difference|."""
     share = alphas.mean(1)
     ignored = 100 * (share < 0.5 / share.shape[1]).float().mean(1)
-    return torch.stack([ignored, attention.entropy(alphas).mean(1), attention.movement(alphas).mean(1)], 1)
+    return torch.stack(
+        [ignored, attention.entropy(alphas).mean(1), attention.movement(alphas).mean(1)], 1
+    )
 
 
 describe.says = "places ignored, entropy and movement, also where a weight is 0"
-describe.cases = lambda: [(distribution(B, C, L, sharp=2),), (torch.eye(4)[[0, 0, 1, 3, 3]].unsqueeze(0),)]
+describe.cases = lambda: [
+    (distribution(B, C, L, sharp=2),),
+    (torch.eye(4)[[0, 0, 1, 3, 3]].unsqueeze(0),),
+]
 describe.observe = lambda answer, alphas: (
     dict(zip(("ignored", "entropy", "movement"), result.T, strict=True))
     if getattr(result := answer(alphas), "shape", 0) == (len(alphas), 3)
@@ -102,14 +126,20 @@ describe.observe = lambda answer, alphas: (
 
 def _looks(answer: Answer, rows: int) -> object:
     torch.manual_seed(rows)
-    decoder = Decoder(DecoderConfig(embedding=K, hidden=6, attention_hidden=3, dropout=0.0), 7, K).double()
+    decoder = Decoder(
+        DecoderConfig(embedding=K, hidden=6, attention_hidden=3, dropout=0.0), 7, K
+    ).double()
     a = numbers(rows, L, 7).double()
     return answer(decoder, decoder.project(a), decoder.initial_state(a), numbers(rows, K).double())
 
 
-def _looked(x: Decoder, all: Annotations, state: State, Ey: Tensor, slip: str = "") -> tuple[Tensor, Tensor]:
+def _looked(
+    x: Decoder, all: Annotations, state: State, Ey: Tensor, slip: str = ""
+) -> tuple[Tensor, Tensor]:
     one = Annotations(all.a.flatten(0, 1)[:, None], all.keys.flatten(0, 1)[:, None])
-    Ey, *h_c = (p.repeat(L, 1) if slip == "repeat" else p.repeat_interleave(L, 0) for p in (Ey, *state))
+    Ey, *h_c = (
+        p.repeat(L, 1) if slip == "repeat" else p.repeat_interleave(L, 0) for p in (Ey, *state)
+    )
     alpha = x.attention(*all[:2], state.h).alpha
     if slip == "open":
         x.get_parameter("gate.bias").data += 1e3
@@ -131,7 +161,9 @@ every_place.mistakes = {
 
 
 nwgm = exercise("5.7", "A geometric mean", 3, 10, "section 4.2")(course.nwgm)
-nwgm.says = "the product of all places' distributions and ln Z, also where a place all but rules a word out"
+nwgm.says = (
+    "the product of all places' distributions and ln Z, also where a place all but rules a word out"
+)
 # The last: three places that each rule out all but one word, beyond what float32 can say.
 nwgm.cases = lambda: [
     (distribution(B, L), numbers(B, L, K, seed=1)),
@@ -162,7 +194,9 @@ def lasting(nll: Tensor, seeds: bool = True, share: float = 0.9, early: int = 0)
 
 def _runs(later: float, *gaps: float) -> tuple[Tensor]:
     """Three runs without and three with it, by the gaps of their means; seeds differ by 0.01, then `later`."""
-    seeds = torch.tensor([[-1.0, -1, 2], [-2, 1, 1]]).unsqueeze(2) * torch.linspace(0.01, later, len(gaps))
+    seeds = torch.tensor([[-1.0, -1, 2], [-2, 1, 1]]).unsqueeze(2) * torch.linspace(
+        0.01, later, len(gaps)
+    )
     return (0.6 + seeds + torch.tensor([[0.0] * len(gaps), gaps]).unsqueeze(1),)
 
 

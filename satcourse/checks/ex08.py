@@ -16,7 +16,9 @@ from satlib.model.decoder import Decoder
 from satlib.model.objective import word_losses
 from satlib.recipe import DecoderConfig
 
-Parts = list[tuple[Tensor, Tensor]]  # annotation vectors (B, L, D) and captions (B, C), `PAD` after the end mark
+Parts = list[
+    tuple[Tensor, Tensor]
+]  # annotation vectors (B, L, D) and captions (B, C), `PAD` after the end mark
 
 
 @exercise("8.1", "Two losses known in advance", difficulty=1, minutes=5)
@@ -28,10 +30,13 @@ def known_losses(counts: Tensor) -> tuple[float, float]:
 
 known_losses.says = "three vocabularies, one with a word that never occurs"
 known_losses.cases = lambda: [
-    (torch.tensor(counts),) for counts in ([1.0, 1.0, 2.0, 4.0], [8.0, 0.0, 2.0], [5.0] * 6 + [70.0])
+    (torch.tensor(counts),)
+    for counts in ([1.0, 1.0, 2.0, 4.0], [8.0, 0.0, 2.0], [5.0] * 6 + [70.0])
 ]
 known_losses.mistakes = {
-    "ln K counts all K words, those that never occur, too": lambda counts: known_losses(counts[counts > 0])
+    "ln K counts all K words, those that never occur, too": lambda counts: known_losses(
+        counts[counts > 0]
+    )
 }
 known_losses.parts = ("all words equally likely", "by how often each occurs")
 
@@ -39,7 +44,9 @@ known_losses.parts = ("all words equally likely", "by how often each occurs")
 def _learner(seed: int, dropout: float = 0.0) -> tuple[Decoder, Any, Parts]:
     """A small decoder, gradient descent, and two batches."""
     torch.manual_seed(seed)
-    decoder = Decoder(DecoderConfig(embedding=4, hidden=6, attention_hidden=4, dropout=dropout), 6, 7)
+    decoder = Decoder(
+        DecoderConfig(embedding=4, hidden=6, attention_hidden=4, dropout=dropout), 6, 7
+    )
     captions = torch.randint(0, 7, (5, 8), generator=generator(seed))
     captions[:3, 2:] = captions[4, 6:] = PAD
     a = numbers(5, 5, 6, seed=seed)
@@ -80,13 +87,17 @@ overfit.observe = _overfitted
 overfit.given = lambda seed, steps: f"{steps} steps"
 overfit.tolerance = 1e-3
 overfit.mistakes = {
-    "padding counts as words: divide the sum by the words that are there": partial(overfit, wrong="padded"),
+    "padding counts as words: divide the sum by the words that are there": partial(
+        overfit, wrong="padded"
+    ),
     "the gradients of the step before are still there: empty them": partial(overfit, wrong="full"),
 }
 
 
 @exercise("8.3", "Warm-up and cosine", difficulty=1, minutes=5)
-def learning_rate(step: int, steps: int, warmup: int, highest: float, first: int = 1, start: int = 0) -> float:
+def learning_rate(
+    step: int, steps: int, warmup: int, highest: float, first: int = 1, start: int = 0
+) -> float:
     """highest, times (step + 1) / warmup up to 1 (or 1 without warm-up), times a cosine's half period from 1 at step 0 to 0 at `steps`."""
     rise = min(1.0, (step + first) / warmup) if warmup else 1.0
     start *= warmup
@@ -95,11 +106,17 @@ def learning_rate(step: int, steps: int, warmup: int, highest: float, first: int
 
 learning_rate.says = "four steps of three trainings, one without warm-up"
 learning_rate.cases = lambda: [
-    (step, steps, warmup, 0.01) for steps, warmup in ((100, 10), (40, 4), (10, 0)) for step in (0, 3, 9, steps - 1)
+    (step, steps, warmup, 0.01)
+    for steps, warmup in ((100, 10), (40, 4), (10, 0))
+    for step in (0, 3, 9, steps - 1)
 ]
 learning_rate.mistakes = {
-    "the first step has a rate of 0: step 0 belongs to the warm-up": partial(learning_rate, first=0),
-    "the cosine waits for the end of the warm-up: it begins at step 0, too": partial(learning_rate, start=1),
+    "the first step has a rate of 0: step 0 belongs to the warm-up": partial(
+        learning_rate, first=0
+    ),
+    "the cosine waits for the end of the warm-up: it begins at step 0, too": partial(
+        learning_rate, start=1
+    ),
 }
 
 
@@ -111,7 +128,9 @@ def shares(parts: list[Tensor]) -> list[float]:
 
 
 def _padded(*lengths: list[int]) -> list[Tensor]:
-    captions = [[torch.arange(length).flip(0) for length in part] for part in lengths]  # 0 is the end mark
+    captions = [
+        [torch.arange(length).flip(0) for length in part] for part in lengths
+    ]  # 0 is the end mark
     pad = partial(nn.utils.rnn.pad_sequence, batch_first=True, padding_value=PAD)
     return [pad(part) if part else torch.zeros(0, 4).long() for part in captions]
 
@@ -122,11 +141,19 @@ shares.cases = lambda: [
     (_padded([4] * 4, [4] * 3),),
     (_padded([6, 2], [], [1]),),
 ]
-shares.observe = lambda answer, parts: got.tolist() if isinstance(got := answer(parts), Tensor) else got
+shares.observe = lambda answer, parts: (
+    got.tolist() if isinstance(got := answer(parts), Tensor) else got
+)
 shares.mistakes = {
-    "captions are counted, not words": lambda parts: [len(each) / sum(map(len, parts)) for each in parts],
-    "padding is counted: `captions != PAD` are the words": lambda parts: shares([each + 9 for each in parts]),
-    "the end mark is a word, too, and its id is 0": lambda parts: shares([each - (each == 0).long() for each in parts]),
+    "captions are counted, not words": lambda parts: [
+        len(each) / sum(map(len, parts)) for each in parts
+    ],
+    "padding is counted: `captions != PAD` are the words": lambda parts: shares(
+        [each + 9 for each in parts]
+    ),
+    "the end mark is a word, too, and its id is 0": lambda parts: shares(
+        [each - (each == 0).long() for each in parts]
+    ),
 }
 
 
@@ -138,7 +165,9 @@ def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
     decoder.register_forward_hook(
         lambda _, __, y: seen.append((y.logits.dtype, decoder.output.weight.grad is not None))
     )
-    losses = without_graph([answer(decoder, optimiser, scaler, parts, half, most) for _ in range(3)])
+    losses = without_graph(
+        [answer(decoder, optimiser, scaler, parts, half, most) for _ in range(3)]
+    )
     return {
         "it computes in": str({dtype for dtype, _ in seen}),
         "when the second part begins": "the first one's gradients are "
@@ -148,9 +177,22 @@ def _stepped(answer: Answer, seed: int, most: float, scale: float) -> Any:
     }
 
 
-@exercise("8.5", "A step in mixed precision", difficulty=3, minutes=15, equation="Micikevicius et al., section 3")
+@exercise(
+    "8.5",
+    "A step in mixed precision",
+    difficulty=3,
+    minutes=15,
+    equation="Micikevicius et al., section 3",
+)
 def step(
-    decoder: Decoder, optimiser: Any, scaler: Any, parts: Parts, half: torch.dtype, most: float, *, wrong: str = ""
+    decoder: Decoder,
+    optimiser: Any,
+    scaler: Any,
+    parts: Parts,
+    half: torch.dtype,
+    most: float,
+    *,
+    wrong: str = "",
 ) -> float:
     """One step on the mean loss per word of all parts, which is returned: part by part, by its share, scaled; then unscaled and clipped."""
     if wrong != "full":
@@ -180,7 +222,9 @@ step.mistakes = {
     "the gradients of the step before are still there: empty them": partial(step, wrong="full"),
     "the scaled gradients are clipped: unscale them first": partial(step, wrong="scaled"),
     "the gradients are not clipped": partial(step, wrong="long"),
-    "the parts count alike: multiply each mean by its share of the words": partial(step, wrong="alike"),
+    "the parts count alike: multiply each mean by its share of the words": partial(
+        step, wrong="alike"
+    ),
 }
 
 
@@ -189,12 +233,20 @@ def _resumed(answer: Answer, *stops: int) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         for seed, last in enumerate(stops):
             decoder, _, parts = _learner(seed, 0.5)
-            answer(decoder, torch.optim.Adam(decoder.parameters(), 0.1), parts * 3, last, Path(folder, "run"))
+            answer(
+                decoder,
+                torch.optim.Adam(decoder.parameters(), 0.1),
+                parts * 3,
+                last,
+                Path(folder, "run"),
+            )
     return {"the weights": _weights(decoder)}
 
 
 @exercise("8.6", "As if never stopped", difficulty=2, minutes=12)
-def train_on(decoder: Decoder, optimiser: Any, batches: Parts, last: int, file: Path, *, forgets: str = "") -> None:
+def train_on(
+    decoder: Decoder, optimiser: Any, batches: Parts, last: int, file: Path, *, forgets: str = ""
+) -> None:
     """One step on each of batches[done:last], as if never stopped: read weights, means, random state and done before, save them after."""
     done = 0
     if file.exists():
@@ -214,9 +266,13 @@ train_on.cases = lambda: [(4,), (3, 6), (1, 4, 5)]
 train_on.observe = _resumed
 train_on.given = lambda *stops: f"stops at {stops}"
 train_on.mistakes = {
-    "the optimiser begins anew: its running means belong in the file": partial(train_on, forgets="means"),
+    "the optimiser begins anew: its running means belong in the file": partial(
+        train_on, forgets="means"
+    ),
     "dropout has other random numbers: keep their state": partial(train_on, forgets="random"),
-    "batches that were done are trained on again: keep the place": partial(train_on, forgets="place"),
+    "batches that were done are trained on again: keep the place": partial(
+        train_on, forgets="place"
+    ),
 }
 
 
@@ -240,8 +296,14 @@ faster.cases = lambda: [
     (_LOAD, _BETTER),
     (_LOAD, _LOAD),  # ties
 ]
-faster.given = lambda ours, theirs: f"{sum(map(operator.lt, ours, theirs))} of {len(ours)} rounds won"
+faster.given = lambda ours, theirs: (
+    f"{sum(map(operator.lt, ours, theirs))} of {len(ours)} rounds won"
+)
 faster.mistakes = {
-    "two busy moments make a step 'faster' than itself: means believe them": lambda a, b: sum(a) < sum(b),
-    "a real gain is lost: on a busy machine ranges overlap, though each round agrees": lambda a, b: max(a) < min(b),
+    "two busy moments make a step 'faster' than itself: means believe them": lambda a, b: (
+        sum(a) < sum(b)
+    ),
+    "a real gain is lost: on a busy machine ranges overlap, though each round agrees": lambda a, b: (
+        max(a) < min(b)
+    ),
 }

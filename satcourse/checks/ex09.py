@@ -39,7 +39,9 @@ def _games() -> list[tuple[Tensor, Tensor, float]]:
     ]
 
 
-@exercise("9.1", "Does it point there?", difficulty=2, minutes=8, equation="Zhang et al., section 4")
+@exercise(
+    "9.1", "Does it point there?", difficulty=2, minutes=8, equation="Zhang et al., section 4"
+)
 def points_at(
     alpha: Tensor,
     mask: Tensor,
@@ -53,7 +55,9 @@ def points_at(
 ) -> bool:
     """Whether any pixel of the object is within `tolerance` of the middle of the heaviest of alpha's cells, H/h by W/w pixels."""
     cell = divmod(int(alpha.argmax()), alpha.shape[axis])
-    middle = [(k + at) * size / n - half for k, size, n in zip(cell, mask.shape, alpha.shape, strict=True)]
+    middle = [
+        (k + at) * size / n - half for k, size, n in zip(cell, mask.shape, alpha.shape, strict=True)
+    ]
     return bool((away(mask.nonzero() - torch.tensor(middle[::turn])) <= tolerance).any())
 
 
@@ -65,10 +69,14 @@ points_at.given = lambda alpha, mask, tolerance: (
 )
 points_at.mistakes = {
     "the - 1/2 is missing: pixel 0 has its own middle at 0": partial(points_at, half=0.0),
-    "this is the upper left corner of the heaviest cell: take its middle": partial(points_at, at=0.0),
+    "this is the upper left corner of the heaviest cell: take its middle": partial(
+        points_at, at=0.0
+    ),
     "row and column are exchanged: `mask.nonzero()` has the row first": partial(points_at, turn=-1),
     "a row has w cells: `divmod` by w; each is W / w wide": partial(points_at, axis=0),
-    "one pixel is enough: not the middle, nor all": partial(points_at, away=lambda x: x.mean(0).norm()),
+    "one pixel is enough: not the middle, nor all": partial(
+        points_at, away=lambda x: x.mean(0).norm()
+    ),
     "a tolerance is a distance, by Pythagoras": partial(points_at, away=lambda x: x.abs().amax(1)),
 }
 
@@ -85,7 +93,13 @@ _TOUCHED = "a cell that the object only touches counts whole: count the part tha
 _CORNER = "of each cell one pixel is asked: count the part that the object covers"
 
 
-@exercise("9.2", "How much of a map is on an object?", difficulty=2, minutes=8, equation="Liu et al. (2017)")
+@exercise(
+    "9.2",
+    "How much of a map is on an object?",
+    difficulty=2,
+    minutes=8,
+    equation="Liu et al. (2017)",
+)
 def mass_on(alpha: Tensor, mask: Tensor, *, wrong: str = "") -> float:
     """The sum of the weights on an object, where each weight is shared evenly by the pixels of its cell."""
     return float((alpha * _cover(mask, *alpha.shape, wrong=wrong)).sum())
@@ -111,7 +125,11 @@ def over(mask: Tensor, h: int, w: int, *, wrong: str = "") -> Tensor:
 
 
 over.says = "three discs, one on a grid that is not square"
-over.cases = lambda: [(_disc(12, 43, 9), 7, 7), (_disc(20, 30, 15), 4, 4), (_disc(6, 13, 7, side=32)[:16], 2, 4)]
+over.cases = lambda: [
+    (_disc(12, 43, 9), 7, 7),
+    (_disc(20, 30, 15), 4, 4),
+    (_disc(6, 13, 7, side=32)[:16], 2, 4),
+]
 over.mistakes = {
     _TOUCHED: partial(over, wrong="touched"),
     _CORNER: partial(over, wrong="corner"),
@@ -121,13 +139,19 @@ over.mistakes = {
 def _looked(answer: Answer, t: int) -> Tensor:
     torch.manual_seed(0)
     decoder = Decoder(DecoderConfig(embedding=4, hidden=6, attention_hidden=4, dropout=0.0), 5, 7)
-    return answer(decoder, numbers(3, 6, 5), torch.randint(7, (3, t)), distribution(3, 6, sharp=3.0))
+    return answer(
+        decoder, numbers(3, 6, 5), torch.randint(7, (3, t)), distribution(3, 6, sharp=3.0)
+    )
 
 
 @exercise("9.4", "A forced look", difficulty=3, minutes=15, equation="equations 1 to 7")
-def forced_look(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor, always: bool = False) -> Tensor:
+def forced_look(
+    decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor, always: bool = False
+) -> Tensor:
     """After a step for each word, -1 first: z = sigmoid(gate(h)) * sum of alpha a, in i, f, g, o; logits of the new h and z."""
-    given = torch.cat([a.new_zeros(*words.shape, a.shape[1]) + alpha[:, None] * always, alpha[:, None]], 1)
+    given = torch.cat(
+        [a.new_zeros(*words.shape, a.shape[1]) + alpha[:, None] * always, alpha[:, None]], 1
+    )
     return steered(decoder, given=given)(a, functional.pad(words, (0, 1))).logits[:, -1]
 
 
@@ -140,7 +164,9 @@ forced_look.mistakes = {
     "the gate is missing: z is multiplied by beta": lambda d, a, y, w: forced_look(
         d, a, y, w / d(a, functional.pad(y, (0, 1))).betas[:, -1:]
     ),
-    "alpha changes nothing: it makes z": lambda d, a, y, w: d(a, functional.pad(y, (0, 1))).logits[:, -1],
+    "alpha changes nothing: it makes z": lambda d, a, y, w: d(a, functional.pad(y, (0, 1))).logits[
+        :, -1
+    ],
 }
 
 
@@ -175,16 +201,29 @@ survives.cases = lambda: [
     _outcomes(range(36), range(70)),  # worse
 ]
 survives.advise = lambda expected, got: (
-    f"it {'condemns a true cure' if expected else 'lets an artefact live'}" if isinstance(got, bool) else None
+    f"it {'condemns a true cure' if expected else 'lets an artefact live'}"
+    if isinstance(got, bool)
+    else None
 )
 _lives = "this lets an artefact live: "
 survives.mistakes = {
-    _lives + "the cure was compared with nothing, but any push may cure as many": lambda c, p: bool(sum(c) > 35),
+    _lives + "the cure was compared with nothing, but any push may cure as many": lambda c, p: bool(
+        sum(c) > 35
+    ),
     _lives + "the first placebo alone was asked; take each": lambda c, p: _verdict(c, p[:1]),
-    _lives + "weak placebos hide a strong one in their mean": lambda c, p: _verdict(c, p.float().mean(0)[None]),
+    _lives + "weak placebos hide a strong one in their mean": lambda c, p: _verdict(
+        c, p.float().mean(0)[None]
+    ),
     _lives + "a cure that is better by two may be so by chance": lambda c, p: _verdict(c, p, 0.0),
-    _lives + "it has to beat every placebo, not one": lambda c, p: any(_verdict(c, each[None]) for each in p),
-    "the same mistakes got both: take the differences first, and then their standard error": lambda c, p: bool(
-        (c.float().mean() - p.float().mean(1) > 2 * ((c.float().var() + p.float().var(1)) / len(c)) ** 0.5).all()
+    _lives + "it has to beat every placebo, not one": lambda c, p: any(
+        _verdict(c, each[None]) for each in p
+    ),
+    "the same mistakes got both: take the differences first, and then their standard error": lambda c, p: (
+        bool(
+            (
+                c.float().mean() - p.float().mean(1)
+                > 2 * ((c.float().var() + p.float().var(1)) / len(c)) ** 0.5
+            ).all()
+        )
     ),
 }

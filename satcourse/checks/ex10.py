@@ -21,11 +21,16 @@ from satlib.model.captioner import Captioner
 
 B, C, L, d, HEADS = 2, 3, 5, 8, 2
 SCENES, SEED = 100, 1_000_000  # of the project's check: scenes that no notebook has seen
-WORDS_BAR, MAPS_BAR = 160, 0.5  # objects of 200 named right; the share of the words whose map peaks on the object
+WORDS_BAR, MAPS_BAR = (
+    160,
+    0.5,
+)  # objects of 200 named right; the share of the words whose map peaks on the object
 PASSES = "both bars are passed"
 
 
-@exercise("10.1", "Where the heads look", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2")
+@exercise(
+    "10.1", "Where the heads look", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2"
+)
 def weights(
     q: Tensor,
     k: Tensor,
@@ -49,12 +54,18 @@ weights.cases = lambda: [
 ]
 weights.observe = with_gradients("q", "k")
 weights.mistakes = {
-    "the energies are not divided by the square root of d / heads": partial(weights, root=lambda n: 1),
-    "the energies are divided by d / heads: divide by its square root": partial(weights, root=float),
+    "the energies are not divided by the square root of d / heads": partial(
+        weights, root=lambda n: 1
+    ),
+    "the energies are divided by d / heads: divide by its square root": partial(
+        weights, root=float
+    ),
     "divided by the root of d: each head's dot product has only d / heads terms": partial(
         weights, root=lambda n: d**0.5
     ),
-    "hidden keys have the energy 0, a weight too: make it minus infinity": partial(weights, hidden=0.0),
+    "hidden keys have the energy 0, a weight too: make it minus infinity": partial(
+        weights, hidden=0.0
+    ),
     "True is visible: hide the others": lambda *x: weights(*x[:3], *(~y for y in x[3:])),
     "cut into heads in the wrong order: first (B, C, heads, d / heads), then exchange C and heads": (
         partial(weights, cut=lambda x, heads: x.reshape(len(x), heads, x.shape[1], -1))
@@ -62,7 +73,9 @@ weights.mistakes = {
 }
 
 
-@exercise("10.2", "What the heads read", difficulty=2, minutes=6, equation="Vaswani et al., section 3.2.2")
+@exercise(
+    "10.2", "What the heads read", difficulty=2, minutes=6, equation="Vaswani et al., section 3.2.2"
+)
 def read(alpha: Tensor, v: Tensor) -> Tensor:
     """Each head reads its own share of the values (B, L, d), d / heads neighbours, and the shares are joined: (B, C, d)."""
     return transformer.joined(alpha @ transformer.split(v, alpha.shape[1]))
@@ -79,7 +92,13 @@ read.mistakes = {
 }
 
 
-@exercise("10.3", "Who may look at whom", difficulty=1, minutes=4, equation="Vaswani et al., section 3.2.3")
+@exercise(
+    "10.3",
+    "Who may look at whom",
+    difficulty=1,
+    minutes=4,
+    equation="Vaswani et al., section 3.2.3",
+)
 def visible(places: int, words: int) -> Tensor:
     """True where the row may look at the column: places at all places, words at all places and the words up to themselves."""
     mask = torch.ones(places + words, places + words).tril() > 0
@@ -101,7 +120,9 @@ visible.mistakes = {
 
 
 @exercise("10.4", "Keys and values, kept", difficulty=2, minutes=8, equation="Shazeer, 2019")
-def one_more(q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int) -> tuple[Tensor, Any]:
+def one_more(
+    q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int
+) -> tuple[Tensor, Any]:
     """What the newest word reads of all words up to itself, with `heads` heads; and all their keys and values, (B, t + 1, d)."""
     keys, values = torch.cat([kept[0], k], 1), torch.cat([kept[1], v], 1)
     return read(weights(q, keys, heads), values), (keys, values)
@@ -110,11 +131,15 @@ def one_more(q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int
 one_more.says = "the first word and the fourth"
 one_more.parts = ("what it reads", "what is kept")
 one_more.cases = lambda: [
-    (*numbers(3, B, 1, d), tuple(numbers(2, B, t, d, seed=1)), heads) for t, heads in ((3, HEADS), (0, 4))
+    (*numbers(3, B, 1, d), tuple(numbers(2, B, t, d, seed=1)), heads)
+    for t, heads in ((3, HEADS), (0, 4))
 ]
 one_more.mistakes = {
     "the word itself is missing: keep its key and value before it reads": (
-        lambda q, k, v, kept, heads: (read(weights(q, kept[0], heads), kept[1]), one_more(q, k, v, kept, heads)[1])
+        lambda q, k, v, kept, heads: (
+            read(weights(q, kept[0], heads), kept[1]),
+            one_more(q, k, v, kept, heads)[1],
+        )
     ),
 }
 
@@ -146,17 +171,27 @@ force.mistakes = {
 }
 
 
-@exercise("10.6", "A gate that starts closed", difficulty=1, minutes=3, equation="Alayrac et al., section 2.2")
+@exercise(
+    "10.6",
+    "A gate that starts closed",
+    difficulty=1,
+    minutes=3,
+    equation="Alayrac et al., section 2.2",
+)
 def gated(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
     """All of x (B, C, d), and added to it tanh(g) times what was found."""
     return x + torch.tanh(g) * found
 
 
 gated.says = "a gate that is shut, open and negative; the gradients"
-gated.cases = lambda: [(numbers(B, C, d), numbers(B, C, d, seed=1), torch.tensor(g)) for g in (-2.0, 0.8, 0.0)]
+gated.cases = lambda: [
+    (numbers(B, C, d), numbers(B, C, d, seed=1), torch.tensor(g)) for g in (-2.0, 0.8, 0.0)
+]
 gated.observe = with_gradients("x", "found", "g")
 gated.mistakes = {
-    "a sigmoid is half open at g = 0: with tanh it is shut": lambda x, found, g: x + torch.sigmoid(g) * found,
+    "a sigmoid is half open at g = 0: with tanh it is shut": lambda x, found, g: (
+        x + torch.sigmoid(g) * found
+    ),
     "without the tanh nothing keeps it below 1": lambda x, found, g: x + g * found,
 }
 
@@ -174,14 +209,23 @@ def heard(stay: Callable[[Tensor], float], heads: int) -> list[float]:
 
 
 heard.says = "heads that say the same are heard, a mute one is not, and one disturbs"
-heard.cases = lambda: [(_jury(10, (30, [0]), (50, [1, 2, 4])), 5), (_jury(20, (60, [0, 1]), (-5, [2])), 3)]
-heard.observe = lambda answer, *inputs: got.tolist() if isinstance(got := answer(*inputs), Tensor) else got
+heard.cases = lambda: [
+    (_jury(10, (30, [0]), (50, [1, 2, 4])), 5),
+    (_jury(20, (60, [0, 1]), (-5, [2])), 3),
+]
+heard.observe = lambda answer, *inputs: (
+    got.tolist() if isinstance(got := answer(*inputs), Tensor) else got
+)
 heard.mistakes = {
     "the artefact lives: heads that say the same look mute while the others speak; blind all but one": (
-        lambda stay, heads: [stay(torch.zeros(heads) > 0) - stay(torch.arange(heads) == h) for h in range(heads)]
+        lambda stay, heads: [
+            stay(torch.zeros(heads) > 0) - stay(torch.arange(heads) == h) for h in range(heads)
+        ]
     ),
     "`moved` are those that lose their maps": (
-        lambda stay, heads: [stay(torch.arange(heads) == h) - stay(torch.ones(heads) > 0) for h in range(heads)]
+        lambda stay, heads: [
+            stay(torch.arange(heads) == h) - stay(torch.ones(heads) > 0) for h in range(heads)
+        ]
     ),
     "a mute head scores: take away what stays with all heads blind": (
         lambda stay, heads: [stay(torch.arange(heads) != h) for h in range(heads)]
@@ -201,7 +245,9 @@ def shapley(kept: Sequence[float], heads: int) -> list[float]:
     return values
 
 
-shapley.says = "four games of two to four heads: twins, a pair that works only together, one that disturbs"
+shapley.says = (
+    "four games of two to four heads: twins, a pair that works only together, one that disturbs"
+)
 shapley.cases = lambda: [
     ([0, 1, 2, 5], 2),
     ([3, 9, 9, 9, 4, 12, 12, 12], 3),
@@ -210,7 +256,9 @@ shapley.cases = lambda: [
 ]
 shapley.observe = heard.observe
 shapley.mistakes = {
-    "this is what is lost without each head": lambda kept, heads: [kept[-1] - kept[~(1 << h)] for h in range(heads)],
+    "this is what is lost without each head": lambda kept, heads: [
+        kept[-1] - kept[~(1 << h)] for h in range(heads)
+    ],
 }
 
 
@@ -227,7 +275,9 @@ group_loss.cases = lambda: [
 ]
 group_loss.observe = with_gradients("log_p")
 group_loss.mistakes = {
-    "there is no baseline: take off the group's mean": lambda log_p, rewards: -(rewards * log_p).mean(),
+    "there is no baseline: take off the group's mean": lambda log_p, rewards: (
+        -(rewards * log_p).mean()
+    ),
     "one mean for all groups: every answer to an easy question would look good": lambda log_p, rewards: (
         -((rewards - rewards.mean()) * log_p).mean()
     ),
@@ -240,9 +290,16 @@ group_loss.mistakes = {
 @cache
 def _project() -> tuple[Captioner, list[scenes.Scene], Tensor]:
     """A trained model, scenes that no notebook has seen, and their annotation vectors (SCENES, L, D)."""
-    captioner, data = Captioner.load(installed.model("scenes-soft")), scenes.load(0, 0, SCENES, SEED)
+    captioner, data = (
+        Captioner.load(installed.model("scenes-soft")),
+        scenes.load(0, 0, SCENES, SEED),
+    )
     ids = [example.image_id for example in data.examples]
-    return captioner, [scenes.scene(id, SEED) for id in ids], Vectors(captioner, Pixels(data), ids).a
+    return (
+        captioner,
+        [scenes.scene(id, SEED) for id in ids],
+        Vectors(captioner, Pixels(data), ids).a,
+    )
 
 
 @exercise("10.10", "Your captioner", difficulty=3, minutes=30, equation="equations 4 to 6")
@@ -252,7 +309,9 @@ def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
     output = [best for (best,) in captioner.hypotheses(a, beam=1)]
     captions = [captioner.vocabulary.decode(each.words) for each in output]
     maps = [each.alphas.view(len(each.alphas), -1) for each in output]
-    return captions, torch.nn.utils.rnn.pad_sequence(maps, batch_first=True, padding_value=1 / a.shape[1])
+    return captions, torch.nn.utils.rnn.pad_sequence(
+        maps, batch_first=True, padding_value=1 / a.shape[1]
+    )
 
 
 def named_right(words: Sequence[str], scene: scenes.Scene) -> int:
@@ -262,7 +321,9 @@ def named_right(words: Sequence[str], scene: scenes.Scene) -> int:
     return sum((thing.colour, thing.shape) in named for thing in scene.objects)
 
 
-def share_on_objects(captions: Sequence[Sequence[str]], maps: Tensor, drawn: Sequence[scenes.Scene]) -> float:
+def share_on_objects(
+    captions: Sequence[Sequence[str]], maps: Tensor, drawn: Sequence[scenes.Scene]
+) -> float:
     """Of the words that describe an object rightly, the share whose map, of (B, C, L), peaks in the object's box."""
     hits, side = [], math.isqrt(maps.shape[2])
     for words, alphas, scene in zip(captions, maps, drawn, strict=True):
@@ -277,11 +338,20 @@ def share_on_objects(captions: Sequence[Sequence[str]], maps: Tensor, drawn: Seq
 def judge(answer: Answer, a: Tensor) -> list[str]:
     """[PASSES], or what is missing in a sentence, followed by the captions."""
     result, (_, drawn, _) = answer(a), _project()
-    form = ["expected B captions of words, decoded and without the end mark, and maps (B, C, L) that all sum to 1"]
+    form = [
+        "expected B captions of words, decoded and without the end mark, and maps (B, C, L) that all sum to 1"
+    ]
     try:
-        captions = [(each if isinstance(each, str) else " ".join(each)).split() for each in result[0]]
-        fits = all({END_LABEL, "<end>"}.isdisjoint(each) for each in captions) and result[1].shape[::2] == a.shape[:2]
-        fits &= max(map(len, captions)) <= result[1].shape[1] and bool(((result[1].sum(2) - 1).abs() < 1e-3).all())
+        captions = [
+            (each if isinstance(each, str) else " ".join(each)).split() for each in result[0]
+        ]
+        fits = (
+            all({END_LABEL, "<end>"}.isdisjoint(each) for each in captions)
+            and result[1].shape[::2] == a.shape[:2]
+        )
+        fits &= max(map(len, captions)) <= result[1].shape[1] and bool(
+            ((result[1].sum(2) - 1).abs() < 1e-3).all()
+        )
     except Exception:  # of whatever form the result is
         return form
     if not fits or len(captions) != len(a):
@@ -290,15 +360,15 @@ def judge(answer: Answer, a: Tensor) -> list[str]:
     own, late, early = (share_on_objects(captions, result[1].roll(n, 1), drawn) for n in (0, 1, -1))
     if right >= WORDS_BAR and own >= MAPS_BAR and own > max(late, early):
         return [PASSES]
-    named = f"{right} of {2 * SCENES} objects have the right colour and shape (the bar is {WORDS_BAR})"
+    named = (
+        f"{right} of {2 * SCENES} objects have the right colour and shape (the bar is {WORDS_BAR})"
+    )
     peaks = f"{own:.0%} of the words for an object have the peak of their map on it (the bar is {MAPS_BAR:.0%})"
     moved = f"by the maps of the words before them {late:.0%}, after them {early:.0%}: their own must be the best"
     return [f"{named}; {peaks}; {moved}", *map(" ".join, captions)]
 
 
-describe.says = (
-    f"at least {WORDS_BAR} of {2 * SCENES} objects of new scenes named right; each word's own map beats its neighbours'"
-)
+describe.says = f"at least {WORDS_BAR} of {2 * SCENES} objects of new scenes named right; each word's own map beats its neighbours'"
 describe.cases = lambda: [(_project()[2],)]
 describe.observe = judge
 describe.advise = lambda expected, got: got[0]

@@ -61,12 +61,16 @@ def run(path: Path) -> NotebookNode:
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
     )
-    with client.setup_kernel(stderr=subprocess.DEVNULL):  # the kernel's own; what cells print comes as a message
+    with client.setup_kernel(
+        stderr=subprocess.DEVNULL
+    ):  # the kernel's own; what cells print comes as a message
         for index, cell in enumerate(notebook.cells):
             try:
                 client.execute_cell(cell, index)
             except DeadKernelError:
-                cell.outputs = [nbformat.v4.new_output("error", ename="DeadKernel", evalue=DIED, traceback=[])]
+                cell.outputs = [
+                    nbformat.v4.new_output("error", ename="DeadKernel", evalue=DIED, traceback=[])
+                ]
                 break
     return notebook
 
@@ -83,16 +87,22 @@ def judge(notebook: NotebookNode) -> tuple[list[Result], list[str]]:
         if id is None:
             troubles += [f"cell {number}: {_message(error)}"] if error else []
         elif error and id not in results:
-            state, _, reason = COLOUR.sub("", error.evalue).removeprefix(f"{id} is ").partition(": ")
+            state, _, reason = (
+                COLOUR.sub("", error.evalue).removeprefix(f"{id} is ").partition(": ")
+            )
             known = error.ename == "Wrong" and state in (BLANK, WRONG)
             results[id] = Result(id, state, reason) if known else Result(id, WRONG, _message(error))
         elif place.get("role") == "check" and id not in results:
             printed = "".join(output.text for output in outputs if output.output_type == "stream")
             right = f"{id} is right: " in printed
-            results[id] = Result(id, DONE, "") if right else Result(id, WRONG, "its check was not run")
+            results[id] = (
+                Result(id, DONE, "") if right else Result(id, WRONG, "its check was not run")
+            )
     chapters = {int(id.split(".")[0]) for id in results}
     expected = [id for number in sorted(chapters) for id in chapter(number)]
-    return [results.get(id, Result(id, MISSING, "its check is not in the notebook")) for id in expected], troubles
+    return [
+        results.get(id, Result(id, MISSING, "its check is not in the notebook")) for id in expected
+    ], troubles
 
 
 def _message(error: Any) -> str:
@@ -110,7 +120,9 @@ def table(name: str, results: Sequence[Result], troubles: Sequence[str]) -> str:
     lines += [f"  outside the exercises: {trouble}" for trouble in troubles]
     counts = Counter(result.state for result in results)
     total = f"{counts[DONE]} of {len(results)} done"
-    total += "".join(f", {counts[state]} {state}" for state in (BLANK, WRONG, MISSING) if counts[state])
+    total += "".join(
+        f", {counts[state]} {state}" for state in (BLANK, WRONG, MISSING) if counts[state]
+    )
     done = {result.exercise for result in results if result.state == DONE}
     left = next((result.exercise for result in results if result.state != DONE), None)
     if left and done:

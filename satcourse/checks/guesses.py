@@ -12,7 +12,9 @@ from IPython.utils.capture import capture_output
 from satcourse.widgets import still
 from satlib.files import read_json, write_json
 
-KEPT = Path("guesses.json")  # beside the notebook: what was asked, the ends of the first range, and the truth
+KEPT = Path(
+    "guesses.json"
+)  # beside the notebook: what was asked, the ends of the first range, and the truth
 skip = "skip"
 _guess: Any = skip  # of the cell that runs
 
@@ -27,7 +29,9 @@ def seal(guess: Any) -> None:
     if isinstance(guess, Sequence) and guess != skip:
         low, high = guess
         if low > high:
-            raise ValueError(f"a range begins with its lower end: ({high}, {low}), not ({low}, {high})")
+            raise ValueError(
+                f"a range begins with its lower end: ({high}, {low}), not ({low}, {high})"
+            )
     elif guess is not ... and guess != skip and not isinstance(guess, Number):
         raise ValueError("a guess is a range, such as (20, 40), a number, or skip")
     shell = get_ipython()
@@ -53,7 +57,9 @@ def reveal(what: str, truth: float) -> None:
         text += f" (you guessed {_guess:g})"
     elif isinstance(_guess, Sequence) and _guess != skip:
         low, high = _guess
-        text += f" ({'inside' if low <= truth <= high else 'outside'} your range, {low:g} to {high:g})"
+        text += (
+            f" ({'inside' if low <= truth <= high else 'outside'} your range, {low:g} to {high:g})"
+        )
         write_json(KEPT, {what: [low, high, float(truth)], **kept()})
     print(text)
 

@@ -11,7 +11,9 @@ from torch import Tensor
 from satcourse.checks.calls import Failed
 
 Answer = Callable[..., Any]
-Advice = Callable[[Any, Any], str | None]  # from the expected and the learner's result, what to say; None: nothing
+Advice = Callable[
+    [Any, Any], str | None
+]  # from the expected and the learner's result, what to say; None: nothing
 
 
 @dataclass(eq=False)
@@ -28,14 +30,20 @@ class Task:
     minutes: int
     equation: str  # its source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1"; "" if it has none
     reference: Answer  # a right function; satlib's own if it has one
-    cases: Callable[[], Sequence[tuple[Any, ...]]] = tuple  # creates the inputs, a tuple for each call
+    cases: Callable[[], Sequence[tuple[Any, ...]]] = (
+        tuple  # creates the inputs, a tuple for each call
+    )
     says: str = ""  # what a right answer was checked against, for the message of success
-    mistakes: Mapping[str, Answer] = field(default_factory=dict)  # messages, and functions that make the mistakes
+    mistakes: Mapping[str, Answer] = field(
+        default_factory=dict
+    )  # messages, and functions that make the mistakes
     # Called with a function and a case's inputs; what it returns is compared.
     observe: Answer = lambda answer, *inputs: answer(*inputs)
     tolerance: float = 1e-4  # relative to the largest value
     seconds: float = 10.0  # the time limit of one call; at the first call of some functions torch loads further modules
-    given: Callable[..., str] | None = None  # describes a case's inputs; by default short inputs are shown as they are
+    given: Callable[..., str] | None = (
+        None  # describes a case's inputs; by default short inputs are shown as they are
+    )
     parts: Sequence[str] = ()  # the names of a result's elements, for the messages: ("h", "c")
     advise: Advice | None = None  # what to say of a wrong result that no mistake explains
 
@@ -49,9 +57,13 @@ class Task:
         return f"write {self.name}()"
 
 
-def exercise(id: str, title: str, difficulty: int, minutes: int, equation: str = "") -> Callable[[Answer], Task]:
+def exercise(
+    id: str, title: str, difficulty: int, minutes: int, equation: str = ""
+) -> Callable[[Answer], Task]:
     """Make a task of its reference: a decorator. The arguments are those attributes of `Task`."""
-    return lambda function: Task(id, function.__name__, title, difficulty, minutes, equation, function)
+    return lambda function: Task(
+        id, function.__name__, title, difficulty, minutes, equation, function
+    )
 
 
 def generator(seed: int) -> torch.Generator:
@@ -79,13 +91,18 @@ def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
         )
     values = torch.autograd.grad(loss, [*leaves.values()], retain_graph=True, allow_unused=True)
     pairs = zip(leaves.items(), values, strict=True)
-    return {f"the gradient at {name}": torch.zeros_like(leaf) if g is None else g for (name, leaf), g in pairs}
+    return {
+        f"the gradient at {name}": torch.zeros_like(leaf) if g is None else g
+        for (name, leaf), g in pairs
+    }
 
 
 def without_graph(results: Any) -> Any:
     """A learner's results as they are; a list of which one still holds its graph is refused."""
     if isinstance(results, list) and any(getattr(each, "requires_grad", False) for each in results):
-        raise Failed("a result holds its graph, and so memory: loss.item() or maps.detach() lets go of it")
+        raise Failed(
+            "a result holds its graph, and so memory: loss.item() or maps.detach() lets go of it"
+        )
     return results
 
 
@@ -110,6 +127,8 @@ def with_gradients(*names: str, parts: Sequence[str] = ("",)) -> Answer:
         try:
             return values | gradients(total, dict(zip(names, leaves, strict=True)))
         except RuntimeError:
-            raise Failed("no way back for the gradients: it changes in place (`x /= y`) what they need") from None
+            raise Failed(
+                "no way back for the gradients: it changes in place (`x /= y`) what they need"
+            ) from None
 
     return observe

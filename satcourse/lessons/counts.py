@@ -20,7 +20,9 @@ class Counts(NamedTuple):
 def read() -> dict[str, Counts]:
     """The counts of Flickr8k, by split."""
     found = {split: Counts(Counter(), Counter()) for split in SPLITS}
-    for _, line in read_lines(Path(__file__).with_name("flickr8k-counts.tsv"))[2:]:  # after the header and the images
+    for _, line in read_lines(Path(__file__).with_name("flickr8k-counts.tsv"))[
+        2:
+    ]:  # after the header and the images
         label, *row = line.split("\t")
         kind, name = label.split(" ")
         for counts, number in zip(found.values(), map(int, row), strict=True):

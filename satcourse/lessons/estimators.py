@@ -72,20 +72,31 @@ def tiny(seed: int = 0) -> tuple[Decoder, Tensor, Tensor]:
 
 def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
     """Run the decoder along each of the P = L^C paths: a (1, L, D), caption (1, C)."""
-    places = torch.tensor(list(itertools.product(range(a.shape[1]), repeat=caption.shape[1])))  # (P, C)
-    attention, columns, captions = decoder.attention, iter(places.T), caption.expand(len(places), -1)
+    places = torch.tensor(
+        list(itertools.product(range(a.shape[1]), repeat=caption.shape[1]))
+    )  # (P, C)
+    attention, columns, captions = (
+        decoder.attention,
+        iter(places.T),
+        caption.expand(len(places), -1),
+    )
     assert isinstance(attention, HardAttention)
     attention.draw = lambda alpha: next(columns)  # type: ignore[method-assign]
     try:
         output = decoder(a.expand(len(places), -1, -1), captions)
     finally:
         del attention.draw
-    return Paths(places, log_probability(output.alphas, places), -word_losses(output.logits, captions))
+    return Paths(
+        places, log_probability(output.alphas, places), -word_losses(output.logits, captions)
+    )
 
 
 def path_gradients(paths: Paths, weights: Sequence[Tensor]) -> PathGradients:
     """The gradients that equation 11 weighs by p(s|a) and adds up, of every path on its own."""
-    likelihood, score = jacobian(paths.log_p_caption, weights), jacobian(paths.log_p_place.flatten(), weights)
+    likelihood, score = (
+        jacobian(paths.log_p_caption, weights),
+        jacobian(paths.log_p_place.flatten(), weights),
+    )
     return PathGradients(likelihood, score.unflatten(0, paths.places.shape))
 
 
@@ -96,4 +107,6 @@ def jacobian(values: Tensor, weights: Sequence[Tensor]) -> Tensor:
         values, weights, one_hot, retain_graph=True, allow_unused=True, is_grads_batched=True
     )
     pairs = zip(gradients, weights, strict=True)
-    return torch.cat([values.new_zeros(R, w.numel()) if g is None else g.flatten(1) for g, w in pairs], 1)
+    return torch.cat(
+        [values.new_zeros(R, w.numel()) if g is None else g.flatten(1) for g, w in pairs], 1
+    )

@@ -29,7 +29,9 @@ def captions(captioner: Captioner, data: CaptionSet, split: str) -> Captions:
     """Read a split once."""
     examples, reader = list(data.split(split)), Pixels(data)
     parts = [examples[k : k + 50] for k in range(0, len(examples), 50)]
-    vectors = torch.cat([captioner.annotations(reader.read([each.image_id for each in part])) for part in parts])
+    vectors = torch.cat(
+        [captioner.annotations(reader.read([each.image_id for each in part])) for part in parts]
+    )
     by_length: dict[int, tuple[list[int], list[list[int]]]] = {}
     for row, example in enumerate(examples):
         for reference in example.references:
@@ -37,7 +39,9 @@ def captions(captioner: Captioner, data: CaptionSet, split: str) -> Captions:
             rows, words = by_length.setdefault(len(ids), ([], []))
             rows.append(row)
             words.append(ids)
-    return Captions(vectors, [(torch.tensor(rows), torch.tensor(words)) for rows, words in by_length.values()])
+    return Captions(
+        vectors, [(torch.tensor(rows), torch.tensor(words)) for rows, words in by_length.values()]
+    )
 
 
 def soft_loss(decoder: Decoder, a: Tensor, words: Tensor) -> Tensor:
@@ -46,14 +50,26 @@ def soft_loss(decoder: Decoder, a: Tensor, words: Tensor) -> Tensor:
 
 
 def train(
-    start: Decoder, attention: str, loss: Loss, data: Captions, batch: int, steps: int = 300, seed: int = 0
+    start: Decoder,
+    attention: str,
+    loss: Loss,
+    data: Captions,
+    batch: int,
+    steps: int = 300,
+    seed: int = 0,
 ) -> Decoder:
     """Train a decoder with the weights of `start` and "soft" or "hard" attention, as notebook 06 does; `start` stays as it is."""
-    decoder = Decoder(replace(start.config, attention=attention), data.vectors.shape[2], start.embedding.num_embeddings)
+    decoder = Decoder(
+        replace(start.config, attention=attention),
+        data.vectors.shape[2],
+        start.embedding.num_embeddings,
+    )
     decoder.load_state_dict(start.state_dict())
     optimiser = torch.optim.Adam(decoder.train().parameters(), 3e-4)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    generator = torch.Generator().manual_seed(seed)  # of the captions, so that every objective sees the same ones
+    generator = torch.Generator().manual_seed(
+        seed
+    )  # of the captions, so that every objective sees the same ones
     torch.manual_seed(seed)
     shares = torch.tensor([float(len(rows)) for rows, _ in data.by_length])
     for _ in range(steps):

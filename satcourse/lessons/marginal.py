@@ -6,7 +6,9 @@ from torch import Tensor
 from satlib.model.decoder import Annotations, Decoder, State
 
 
-def every_place(decoder: Decoder, annotations: Annotations, state: State, embedded: Tensor) -> tuple[Tensor, Tensor]:
+def every_place(
+    decoder: Decoder, annotations: Annotations, state: State, embedded: Tensor
+) -> tuple[Tensor, Tensor]:
     """The weights (B, L), and for each place the logits (B, L, K) after a step from `state` with an image of that place alone."""
     a, keys = annotations.a, annotations.keys
     B, L, _ = a.shape

@@ -23,14 +23,19 @@ NOUNS = _lexicon(
     "dog:velo cat:mira bird:pilo horse:cavano king:rego queen:rega sailor:maro farmer:agro teacher:mesta river:fluma "
     "house:domo tree:arba tower:torro garden:horta boat:nava letter:skriva"
 )
-ADJECTIVES = _lexicon("red:rud small:pik young:jun green:verd big:grot white:blan tall:halt happy:felit")
+ADJECTIVES = _lexicon(
+    "red:rud small:pik young:jun green:verd big:grot white:blan tall:halt happy:felit"
+)
 TRANSITIVE = _lexicon("see:vid find:trov follow:sek paint:pint help:jut hear:aud want:vol love:am")
 INTRANSITIVE = _lexicon("sleep:dorm sing:kant wait:atend laugh:rid")
 ADVERBS = _lexicon("often:ofte slowly:lente today:hodie again:denove")
 PREPOSITIONS = _lexicon("under:sub near:apu behind:retro with:kun")
 CONJUNCTIONS = _lexicon("and:e but:ma while:dum because:kar")
 DETERMINERS = _lexicon("the:l my:m our:n every:siv a: some:")
-ONE, MANY = ("the", "my", "our", "every", "a"), ("the", "my", "our", "some")  # determiners, singular and plural
+ONE, MANY = (
+    ("the", "my", "our", "every", "a"),
+    ("the", "my", "our", "some"),
+)  # determiners, singular and plural
 VERBS = TRANSITIVE | INTRANSITIVE
 
 
@@ -77,7 +82,10 @@ class _Parser:
         determiner, adjectives = self.take(*DETERMINERS), []
         while self.next in ADJECTIVES:
             adjectives.append(self.word(ADJECTIVES))
-        one, many = NOUNS if determiner.text in ONE else (), NOUNS if determiner.text in MANY else ()
+        one, many = (
+            NOUNS if determiner.text in ONE else (),
+            NOUNS if determiner.text in MANY else (),
+        )
         noun = self.take(*one, *(noun + "s" for noun in many))
         plural = noun.text not in NOUNS
         stem = NOUNS[noun.text.removesuffix("s") if plural else noun.text]

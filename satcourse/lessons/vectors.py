@@ -19,9 +19,15 @@ class Vectors:
     """
 
     @torch.no_grad()
-    def __init__(self, captioner: Captioner, reader: Reader, image_ids: Sequence[str], batch_size: int = 20) -> None:
-        batches = [image_ids[start : start + batch_size] for start in range(0, len(image_ids), batch_size)]
-        self.a = torch.cat([captioner.encoder(reader.read(batch).to(captioner.device)).cpu() for batch in batches])
+    def __init__(
+        self, captioner: Captioner, reader: Reader, image_ids: Sequence[str], batch_size: int = 20
+    ) -> None:
+        batches = [
+            image_ids[start : start + batch_size] for start in range(0, len(image_ids), batch_size)
+        ]
+        self.a = torch.cat(
+            [captioner.encoder(reader.read(batch).to(captioner.device)).cpu() for batch in batches]
+        )
         self._row = {image_id: number for number, image_id in enumerate(image_ids)}
 
     def read(self, image_ids: Sequence[str]) -> Tensor:

@@ -11,11 +11,18 @@ Prefix = tuple[str, ...]
 _BEST: dict[str, Any] = {"color": "#d55e00", "linewidth": 3.0, "linestyle": "-", "zorder": 3}
 _KEPT: dict[str, Any] = {"color": "#0072b2", "linewidth": 1.8, "linestyle": "-", "zorder": 2}
 _DROPPED: dict[str, Any] = {"color": INK, "linewidth": 1.0, "linestyle": ":", "zorder": 1}
-_TEXT: dict[str, Any] = {"ha": "center", "va": "center", "color": "0.1", "zorder": 4}  # above the lines
+_TEXT: dict[str, Any] = {
+    "ha": "center",
+    "va": "center",
+    "color": "0.1",
+    "zorder": 4,
+}  # above the lines
 
 
 def tree_figure(
-    next_words: Callable[[Prefix], Mapping[str, float]], kept: Collection[Prefix] = (), best: Prefix = ()
+    next_words: Callable[[Prefix], Mapping[str, float]],
+    kept: Collection[Prefix] = (),
+    best: Prefix = (),
 ) -> NotebookFigure:
     """Draw every caption of a small model as a path from left to right, with the probability of each word.
 
@@ -28,7 +35,11 @@ def tree_figure(
 
     def style(prefix: Prefix) -> dict[str, Any]:
         return (
-            _BEST if prefix and prefix == best[: len(prefix)] else _KEPT if prefix in kept or not prefix else _DROPPED
+            _BEST
+            if prefix and prefix == best[: len(prefix)]
+            else _KEPT
+            if prefix in kept or not prefix
+            else _DROPPED
         )
 
     def grow(prefix: Prefix, p: float) -> float:
@@ -43,9 +54,18 @@ def tree_figure(
             for (each, chance), height in zip(grown, heights, strict=True):
                 axis.plot([x, x + 1], [y, height], **style(each))
                 # On its line, near the word: there the lines to a prefix's words are farthest apart.
-                axis.text(x + 0.58, y + 0.58 * (height - y), f"{chance:.2f}", fontsize=8, bbox=_box(0.1), **_TEXT)
+                axis.text(
+                    x + 0.58,
+                    y + 0.58 * (height - y),
+                    f"{chance:.2f}",
+                    fontsize=8,
+                    bbox=_box(0.1),
+                    **_TEXT,
+                )
         line = {"edgecolor": style(prefix)["color"], "linestyle": style(prefix)["linestyle"]}
-        axis.text(x, y, prefix[-1] if prefix else "(start)", fontsize=9, bbox=_box(0.25, **line), **_TEXT)
+        axis.text(
+            x, y, prefix[-1] if prefix else "(start)", fontsize=9, bbox=_box(0.25, **line), **_TEXT
+        )
         return y
 
     grow((), 1.0)

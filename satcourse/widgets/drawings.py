@@ -34,7 +34,9 @@ def gallery_figure(
         _inside(axis, pixels, (x, top - wide + 2, wide - 2, wide - 2))
         at, line = x, top - wide - 0.2
         for index, word in enumerate(words):
-            style: dict[str, Any] = {"color": _CHANGED, "style": "italic", "weight": "bold"} if index in wrong else {}
+            style: dict[str, Any] = (
+                {"color": _CHANGED, "style": "italic", "weight": "bold"} if index in wrong else {}
+            )
             text = axis.text(at, line, word, fontsize=10, va="baseline", parse_math=False, **style)
             length = text.get_window_extent().width / figure.bbox.width * 100
             if at > x and at + length > x + wide - 2:  # does not fit: continue on the next line
@@ -60,22 +62,39 @@ def answers_figure(
     tints = tints or {word: "#56b4e9"}
     pixels = plots.scaled(photo, 448)
     height, width = pixels.shape[:2]
-    figure = plots.Photographs(figsize=(8.4 * width / max(height, width), 8.4 * height / max(height, width)))
+    figure = plots.Photographs(
+        figsize=(8.4 * width / max(height, width), 8.4 * height / max(height, width))
+    )
     axis = _canvas(figure, width, height)
     _inside(axis, pixels, (0, 0, width, height))
     left, top, right, bottom = (edge * width / photo.width for edge in seen_box(photo.size, view))
     high, wide = (bottom - top) / len(answers), (right - left) / len(answers[0])
     # One size for all: that at which the longest answer fits its place.
-    widest = max(TextPath((0, 0), answer, size=10).get_extents().width for line in answers for answer, _ in line)
+    widest = max(
+        TextPath((0, 0), answer, size=10).get_extents().width
+        for line in answers
+        for answer, _ in line
+    )
     size = min(9.0, 9.0 * 72 * figure.get_figwidth() * wide / width / (widest + 4))
     for row, line in enumerate(answers):
         for column, (answer, p) in enumerate(line):
             x, y = left + wide * column, height - top - high * (row + 1)
             axis.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=INK, linewidth=0.5))
-            style: dict[str, Any] = {"color": "0.1", "weight": "bold" if answer == word else "normal", "alpha": p}
-            style["bbox"] = {"boxstyle": "round,pad=0.2", "ec": "none", "fc": tints.get(answer, _ELSE), "alpha": p}
+            style: dict[str, Any] = {
+                "color": "0.1",
+                "weight": "bold" if answer == word else "normal",
+                "alpha": p,
+            }
+            style["bbox"] = {
+                "boxstyle": "round,pad=0.2",
+                "ec": "none",
+                "fc": tints.get(answer, _ELSE),
+                "alpha": p,
+            }
             x, y = x + wide / 2, y + high / 2
-            axis.text(x, y, answer, ha="center", va="center", fontsize=size, parse_math=False, **style)
+            axis.text(
+                x, y, answer, ha="center", va="center", fontsize=size, parse_math=False, **style
+            )
     return figure
 
 

@@ -38,11 +38,15 @@ class Reading:
 def annotate(captioner: Captioner, picture: Image.Image) -> Tensor:
     """The annotation vectors (L, D) of one image, as `read` expects them."""
     with torch.inference_mode():
-        return captioner.annotations(to_tensor(square(to_rgb(picture), captioner.view))[None].to(captioner.device))[0]
+        return captioner.annotations(
+            to_tensor(square(to_rgb(picture), captioner.view))[None].to(captioner.device)
+        )[0]
 
 
 @torch.inference_mode()
-def read(captioner: Captioner, a: Tensor, forced: Sequence[str] = (), given: Tensor | None = None) -> Reading:
+def read(
+    captioner: Captioner, a: Tensor, forced: Sequence[str] = (), given: Tensor | None = None
+) -> Reading:
     """Complete a caption greedily, of one image with annotation vectors a (L, D), to at most `decoding.max_length` words.
 
     forced: the first words of the caption, "(end)" for the end mark; words outside the vocabulary are refused. given: attention
@@ -51,20 +55,26 @@ def read(captioner: Captioner, a: Tensor, forced: Sequence[str] = (), given: Ten
     decoder = steered(captioner.decoder, given=None if given is None else given[None].to(a))
     names = [plots.END_LABEL, *captioner.vocabulary.words[1:]]
     for unknown in set(forced) - set(names):
-        raise SatlibError(f"{unknown!r} is not in the model's vocabulary of {len(captioner.vocabulary)} words")
+        raise SatlibError(
+            f"{unknown!r} is not in the model's vocabulary of {len(captioner.vocabulary)} words"
+        )
     ids = [names.index(word) for word in forced]
     longest = max(captioner.recipe.decoding.max_length, len(ids))
     annotations = decoder.project(a[None])
     state: Any = decoder.initial_state(a[None])
     word, words, maps, alternatives = -1, [], [], []
     for t in range(longest + 1):
-        logits, state, alpha, *_ = decoder.predict(annotations, state, torch.tensor([word], device=a.device))
+        logits, state, alpha, *_ = decoder.predict(
+            annotations, state, torch.tensor([word], device=a.device)
+        )
         p = torch.softmax(logits[0], dim=0)
         p[UNKNOWN] = 0.0  # never generated
         word = ids[t] if t < len(ids) else END if t == longest else int(p.argmax())
         words.append(word)
         maps.append(alpha[0].cpu())
-        alternatives.append([(names[i], float(p[i])) for i in p.topk(min(ALTERNATIVES, len(p))).indices.tolist()])
+        alternatives.append(
+            [(names[i], float(p[i])) for i in p.topk(min(ALTERNATIVES, len(p))).indices.tolist()]
+        )
         if word == END:
             break
     alphas = torch.stack(maps).unflatten(1, captioner.encoder.grid)
@@ -74,5 +84,8 @@ def read(captioner: Captioner, a: Tensor, forced: Sequence[str] = (), given: Ten
 def labels(captioner: Captioner, p: Tensor) -> list[list[tuple[str, float]]]:
     """Each place's likeliest word and its probability, by the rows of places: p (L, K)."""
     likeliest, columns = p.max(1), captioner.encoder.grid[1]
-    said = [(captioner.vocabulary.words[i], chance) for chance, i in zip(*(x.tolist() for x in likeliest), strict=True)]
+    said = [
+        (captioner.vocabulary.words[i], chance)
+        for chance, i in zip(*(x.tolist() for x in likeliest), strict=True)
+    ]
     return [said[start : start + columns] for start in range(0, len(p), columns)]

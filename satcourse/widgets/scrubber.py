@@ -22,7 +22,9 @@ from satlib.errors import SatlibError
 from satlib.evaluation import plots
 from satlib.model.captioner import Captioner
 
-_WIDE = 760  # pixels of the whole widget; JupyterLab and Colab have room for it beside their own panels
+_WIDE = (
+    760  # pixels of the whole widget; JupyterLab and Colab have room for it beside their own panels
+)
 _LONGEST = 406  # pixels of the picture's longer side
 _BLUE, _ORANGE = "#0072b2", "#d55e00"
 STILL = (
@@ -45,16 +47,26 @@ class Scrubber:
     def __init__(self, captioner: Captioner, pictures: Mapping[str, Image.Image]) -> None:
         self._captioner, self._pictures = captioner, pictures
         self._grid = captioner.encoder.grid
-        self.picture = ipywidgets.Dropdown(options=list(pictures), description="picture", layout={"width": "260px"})
-        self.release = ipywidgets.Button(description="let it go on by itself", layout={"width": "190px"})
+        self.picture = ipywidgets.Dropdown(
+            options=list(pictures), description="picture", layout={"width": "260px"}
+        )
+        self.release = ipywidgets.Button(
+            description="let it go on by itself", layout={"width": "190px"}
+        )
         self.words, self.sentence = [], ipywidgets.HBox(layout={"flex_flow": "row wrap"})
         self.note, self._heading = ipywidgets.HTML(layout={"width": "310px"}), ipywidgets.HTML()
-        self.alternatives = [ipywidgets.Button(layout={"width": "110px"}) for _ in range(ALTERNATIVES)]
+        self.alternatives = [
+            ipywidgets.Button(layout={"width": "110px"}) for _ in range(ALTERNATIVES)
+        ]
         self._bars = [ipywidgets.HTML(layout={"width": "190px"}) for _ in range(ALTERNATIVES)]
         words = captioner.vocabulary.words[2:]
-        self.instead = ipywidgets.Combobox(placeholder="or type a word", options=words, continuous_update=False)
+        self.instead = ipywidgets.Combobox(
+            placeholder="or type a word", options=words, continuous_update=False
+        )
         self.image = ipywidgets.Image(format="png", layout={"margin": "0"})
-        self.cells = [self._cell(row, column) for row, column in itertools.product(*map(range, self._grid))]
+        self.cells = [
+            self._cell(row, column) for row, column in itertools.product(*map(range, self._grid))
+        ]
         self._over = ipywidgets.GridBox([self.image, *self.cells], layout={"overflow": "hidden"})
 
         rows = [ipywidgets.HBox(pair) for pair in zip(self.alternatives, self._bars, strict=True)]
@@ -65,7 +77,9 @@ class Scrubber:
         self.box = ipywidgets.VBox([*head, self.sentence, body], layout={"width": f"{_WIDE + 8}px"})
 
         for number, button in enumerate(self.alternatives):
-            button.on_click(lambda _, number=number: self.say(self.reading.alternatives[self.index][number][0]))
+            button.on_click(
+                lambda _, number=number: self.say(self.reading.alternatives[self.index][number][0])
+            )
         self.picture.observe(self._start_over, "value")
         self.instead.observe(lambda change: change["new"] and self.say(change["new"]), "value")
         self.release.on_click(lambda _: self._continue({}, []))
@@ -114,15 +128,21 @@ class Scrubber:
         """Lay the buttons over the part of the picture that the encoder sees."""
         scale = _LONGEST / max(self._photo.size)
         width, height = (round(scale * side) for side in self._photo.size)
-        left, top, right, bottom = (scale * edge for edge in seen_box(self._photo.size, self._captioner.view))
+        left, top, right, bottom = (
+            scale * edge for edge in seen_box(self._photo.size, self._captioner.view)
+        )
         rows, columns = self._grid
         self.image.layout.width, self.image.layout.height = f"{width}px", f"{height}px"
         self.image.layout.grid_area = f"1 / 1 / {rows + 3} / {columns + 3}"
         over = self._over.layout
         over.width, over.height, over.grid_gap = f"{width}px", f"{height}px", "0"
         high, wide = (bottom - top) / rows, (right - left) / columns
-        over.grid_template_rows = f"{top:.2f}px repeat({rows}, {high:.2f}px) {height - bottom:.2f}px"
-        over.grid_template_columns = f"{left:.2f}px repeat({columns}, {wide:.2f}px) {width - right:.2f}px"
+        over.grid_template_rows = (
+            f"{top:.2f}px repeat({rows}, {high:.2f}px) {height - bottom:.2f}px"
+        )
+        over.grid_template_columns = (
+            f"{left:.2f}px repeat({columns}, {wide:.2f}px) {width - right:.2f}px"
+        )
 
     def _continue(self, places: dict[int, tuple[int, int]], said: list[str]) -> None:
         """Caption the picture again, with attention forced to these places and these first words."""
@@ -139,18 +159,24 @@ class Scrubber:
     def choose(self, index: int) -> None:
         """Choose a word: show where the model looks for it."""
         self.index, buffer = index, io.BytesIO()
-        lit = plots.lit(self._photo, self.reading.alphas[index : index + 1], _LONGEST, self._captioner.view)[0]
+        lit = plots.lit(
+            self._photo, self.reading.alphas[index : index + 1], _LONGEST, self._captioner.view
+        )[0]
         Image.fromarray(lit).save(buffer, "PNG", compress_level=1)
         self.image.value = buffer.getvalue()
         self._say()
         self.note.value, self.instead.value = self._note(), ""
-        where = "where <b>you</b> make it look" if index in self.places else "where it looks by itself"
+        where = (
+            "where <b>you</b> make it look" if index in self.places else "where it looks by itself"
+        )
         self._heading.value = f"Word {index + 1}, {where}. Say instead:"
         rows = zip(self.alternatives, self._bars, self.reading.alternatives[index], strict=True)
         for button, bar, (word, p) in rows:
             button.description = word
             button.style.font_weight = "bold" if word == self.reading.labels[index] else "normal"
-            style = f"background:{_BLUE};height:12px;width:{max(120 * p, 1):.0f}px;display:inline-block"
+            style = (
+                f"background:{_BLUE};height:12px;width:{max(120 * p, 1):.0f}px;display:inline-block"
+            )
             bar.value = f'<div style="{style}"></div> {100 * p:.0f} %'
         self.release.disabled = not (self.places or self.said)
         forced = self.places.get(index)
@@ -165,12 +191,18 @@ class Scrubber:
             chosen, same = number == self.index, own[number : number + 1] == [label]
             button.description, button.style.button_color = label, _BLUE if chosen else None
             button.style.text_color = "white" if chosen else None if same else _ORANGE
-            button.style.font_style, button.style.font_weight = ("normal", "normal") if same else ("italic", "bold")
+            button.style.font_style, button.style.font_weight = (
+                ("normal", "normal") if same else ("italic", "bold")
+            )
             moved = number in self.places or number == len(self.said) - 1
             button.layout.border_bottom = f"3px solid {_ORANGE}" if moved else "none"
 
     def _note(self) -> str:
         """How to force the light, and what the model says by itself where the caption is another."""
         own = html.escape(" ".join(self.own.words))
-        changed = f"<br>By itself it says:<br><i>{own}</i>" if self.reading.labels != self.own.labels else ""
+        changed = (
+            f"<br>By itself it says:<br><i>{own}</i>"
+            if self.reading.labels != self.own.labels
+            else ""
+        )
         return f'<div style="line-height:1.4">Click on the picture to make it look there.{changed}</div>'

@@ -33,7 +33,9 @@ class Steered(nn.Module):
     Wherever the weights change, z_t is their expectation, with hard attention too.
     """
 
-    def __init__(self, attention: Attention, temperature: float = 1.0, given: Tensor | None = None) -> None:
+    def __init__(
+        self, attention: Attention, temperature: float = 1.0, given: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.attention = attention
         self.temperature = temperature
@@ -45,7 +47,9 @@ class Steered(nn.Module):
         self._word = 0
         return self.attention.keys(a)
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
+    def forward(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
+    ) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n), with the weights changed."""
         output = self.attention(a, keys, h, expected)
         alpha = tempered(output.alpha, self.temperature)
@@ -58,7 +62,9 @@ class Steered(nn.Module):
         return AttentionOutput(torch.bmm(alpha.unsqueeze(1), a).squeeze(1), alpha)
 
 
-def steered(decoder: AnyDecoder, temperature: float = 1.0, given: Tensor | None = None) -> AnyDecoder:
+def steered(
+    decoder: AnyDecoder, temperature: float = 1.0, given: Tensor | None = None
+) -> AnyDecoder:
     """A decoder with steered attention that shares its weights with the given decoder, which stays unchanged.
 
     given: (B, C, L), the attention weights for each word; a row of zeros, and every word after C, uses the model's own. A Transformer
@@ -71,17 +77,24 @@ def steered(decoder: AnyDecoder, temperature: float = 1.0, given: Tensor | None 
             given = given[:, :, None, None].expand(-1, -1, config.layers, config.heads, -1)
         twin.steer = partial(_steered_heads, temperature, given)  # type: ignore[bad-argument-type]
     else:
-        twin._modules = {**decoder._modules, "attention": Steered(decoder.attention, temperature, given)}
+        twin._modules = {
+            **decoder._modules,
+            "attention": Steered(decoder.attention, temperature, given),
+        }
     return twin
 
 
-def _steered_heads(temperature: float, given: Tensor | None, layer: int, t: int, alpha: Tensor) -> Tensor:
+def _steered_heads(
+    temperature: float, given: Tensor | None, layer: int, t: int, alpha: Tensor
+) -> Tensor:
     """`TransformerDecoder.steer`: the maps (B, heads, C, L) of a layer at words t to t + C - 1, tempered or replaced."""
     alpha = tempered(alpha, temperature)
     if given is None:
         return alpha
     light = given[:, t : t + alpha.shape[2], layer].transpose(1, 2)
-    light = functional.pad(light, (0, 0, 0, alpha.shape[2] - light.shape[2]))  # words after the last given one
+    light = functional.pad(
+        light, (0, 0, 0, alpha.shape[2] - light.shape[2])
+    )  # words after the last given one
     return torch.where(light.sum(3, keepdim=True) > 0, light, alpha)
 
 
@@ -101,13 +114,17 @@ def look_again(
     at, rows = torch.tensor(index, device=a.device), torch.arange(len(captions), device=a.device)
     ids = torch.zeros(len(captions), int(at.max()) + 1, dtype=torch.long, device=a.device)
     for row, (words, stop) in enumerate(zip(captions, index, strict=True)):
-        ids[row, :stop] = torch.tensor([captioner.vocabulary.words.index(word) for word in words[:stop]])
+        ids[row, :stop] = torch.tensor(
+            [captioner.vocabulary.words.index(word) for word in words[:stop]]
+        )
     given = None
     if maps is not None:
         given = a.new_zeros(*ids.shape, *maps.shape[1:])
         given[rows, at] = maps.to(a)
     logits = steered(captioner.decoder, given=given)(a, ids).logits[rows, at]
-    return torch.softmax(logits.index_fill(1, torch.tensor(UNKNOWN, device=a.device), -torch.inf), dim=1)
+    return torch.softmax(
+        logits.index_fill(1, torch.tensor(UNKNOWN, device=a.device), -torch.inf), dim=1
+    )
 
 
 def everywhere(captioner: Captioner, a: Tensor, words: Sequence[str], index: int) -> Tensor:

@@ -55,7 +55,9 @@ class BoxTargets:
         """Look up the phrases of every caption of the examples; `grid` is the encoder's (h, w)."""
         self._grid, self.weight = grid, weight
         self._boxes: dict[tuple[str, tuple[int, ...]], list[tuple[int, _Boxes]]] = {}
-        for image_id, reference in ((one.image_id, caption) for one in examples for caption in one.references):
+        for image_id, reference in (
+            (one.image_id, caption) for one in examples for caption in one.references
+        ):
             if image_id not in entities:
                 continue
             seen = seen_part(entities.size(image_id), view)
@@ -79,7 +81,9 @@ class BoxTargets:
                 covers[row, word] = cover(boxes, self._grid)
         return covers
 
-    def __call__(self, batch: Batch, places: Tensor | None, output: Output) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(
+        self, batch: Batch, places: Tensor | None, output: Output
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted `box_loss` of a batch, and its mean over the words with boxes; `places`: those kept, None if all are."""
         covers = self.of(batch.images, batch.captions).to(output.alphas.device)
         covers = covers if places is None else covers[:, :, places]
@@ -102,7 +106,11 @@ def terms(
             f"objective.boxes is {weight:g} and --entities is {'missing' if entities is None else 'given'}; training with "
             "boxes needs a weight above 0 and --entities, training without them neither"
         )
-    return [] if entities is None else [BoxTargets(entities, examples, vocabulary, grid, recipe.encoder.view, weight)]
+    return (
+        []
+        if entities is None
+        else [BoxTargets(entities, examples, vocabulary, grid, recipe.encoder.view, weight)]
+    )
 
 
 @functools.cache

@@ -39,7 +39,12 @@ from satlib.errors import SatlibError
 from satlib.evaluation.metrics import Cider, bleu_counts
 from satlib.model.attention import entropy, movement
 from satlib.model.decoder import select
-from satlib.model.objective import BatchLoss, doubly_stochastic_penalty, leave_one_out, log_probability
+from satlib.model.objective import (
+    BatchLoss,
+    doubly_stochastic_penalty,
+    leave_one_out,
+    log_probability,
+)
 from satlib.model.search import Rollout, rollout
 from satlib.model.transformer import AnyDecoder
 from satlib.recipe import RewardConfig
@@ -51,14 +56,20 @@ class Consensus:
     The n-gram weights of CIDEr-D (inverse document frequencies) are computed once, from the references of the images given.
     """
 
-    def __init__(self, examples: Sequence[Example], vocabulary: Vocabulary, config: RewardConfig) -> None:
+    def __init__(
+        self, examples: Sequence[Example], vocabulary: Vocabulary, config: RewardConfig
+    ) -> None:
         """Count the n-grams in the references of all images whose captions will be rewarded."""
         if not config.cider + config.bleu1 + config.bleu4 > 0:
-            raise SatlibError("all weights of the reward are 0: set reward.cider, reward.bleu1 or reward.bleu4 above 0")
+            raise SatlibError(
+                "all weights of the reward are 0: set reward.cider, reward.bleu1 or reward.bleu4 above 0"
+            )
         self.config = config
         self._vocabulary = vocabulary
         self._references = {
-            example.image_id: [[*vocabulary.encode(reference), END] for reference in example.references]
+            example.image_id: [
+                [*vocabulary.encode(reference), END] for reference in example.references
+            ]
             for example in examples
         }
         self._cider = Cider(self._references)
@@ -78,11 +89,16 @@ class Consensus:
         samples = len(captions.words) // len(image_ids)
         keys = [key for key in image_ids for _ in range(samples)]
         rows = zip(keys, captions.words.tolist(), captions.lengths.tolist(), strict=True)
-        return torch.tensor([self(key, words[:length]) for key, words, length in rows], device=captions.words.device)
+        return torch.tensor(
+            [self(key, words[:length]) for key, words, length in rows], device=captions.words.device
+        )
 
     def mean(self, captions: Mapping[str, Sequence[str]]) -> float:
         """The mean reward of generated captions: lists of words by the key of their image."""
-        rewards = [self(key, [*self._vocabulary.encode(" ".join(words)), END]) for key, words in captions.items()]
+        rewards = [
+            self(key, [*self._vocabulary.encode(" ".join(words)), END])
+            for key, words in captions.items()
+        ]
         return sum(rewards) / len(rewards)
 
     def bleu(self, key: str, caption: Sequence[int]) -> tuple[float, float]:
@@ -94,9 +110,14 @@ class Consensus:
         if not matches[0]:
             return 0.0, 0.0
         first, *others = [(match, max(length - n, 1)) for n, match in enumerate(matches)]
-        precisions = [first[0] / first[1], *((match + 1) / (number + 1) for match, number in others)]
+        precisions = [
+            first[0] / first[1],
+            *((match + 1) / (number + 1) for match, number in others),
+        ]
         penalty = 1.0 if length > reference else math.exp(1 - reference / length)
-        return penalty * precisions[0], penalty * math.exp(math.fsum(0.25 * math.log(p) for p in precisions))
+        return penalty * precisions[0], penalty * math.exp(
+            math.fsum(0.25 * math.log(p) for p in precisions)
+        )
 
 
 def reward_loss(
@@ -115,7 +136,9 @@ def reward_loss(
     """
     rows = torch.arange(len(a), device=a.device).repeat_interleave(config.samples)
     annotations, state = decoder.project(a, expected), decoder.initial_state(a)
-    sampled = rollout(decoder, select(annotations, rows), select(state, rows), max_length, config.temperature)
+    sampled = rollout(
+        decoder, select(annotations, rows), select(state, rows), max_length, config.temperature
+    )
     rewards, within, greedy = reward(sampled), within_caption(sampled), None
     if config.baseline == "greedy":
         with torch.no_grad():
@@ -128,7 +151,9 @@ def reward_loss(
         "entropy": (entropy(sampled.alphas) * within).sum() / words,
         "movement": (movement(sampled.alphas) * within[:, 1:]).sum() / max(words - len(rows), 1),
     }
-    better = advantages(rewards.unflatten(0, (-1, config.samples)), config.baseline, greedy).flatten()
+    better = advantages(
+        rewards.unflatten(0, (-1, config.samples)), config.baseline, greedy
+    ).flatten()
     loss = -(better * log_policy(sampled)).mean() + doubly_stochastic * penalty
     return BatchLoss(loss, means, len(rows), words)
 
@@ -138,8 +163,12 @@ def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> 
     if baseline == "greedy":
         assert greedy is not None
         return rewards - greedy.unsqueeze(1)
-    if baseline == "group":  # captions with equal rewards have no advantage, whatever the 0 is divided by
-        return (rewards - rewards.mean(1, keepdim=True)) / rewards.std(1, keepdim=True).clamp(min=1e-8)
+    if (
+        baseline == "group"
+    ):  # captions with equal rewards have no advantage, whatever the 0 is divided by
+        return (rewards - rewards.mean(1, keepdim=True)) / rewards.std(1, keepdim=True).clamp(
+            min=1e-8
+        )
     return rewards - leave_one_out(rewards)
 
 
@@ -148,10 +177,14 @@ def log_policy(sampled: Rollout) -> Tensor:
     log_p = sampled.log_policy.sum(1)
     if sampled.places is not None:
         drawn = within_caption(sampled) & (sampled.places >= 0)
-        log_p = log_p + (log_probability(sampled.alphas, sampled.places.clamp(min=0)) * drawn).sum(1)
+        log_p = log_p + (log_probability(sampled.alphas, sampled.places.clamp(min=0)) * drawn).sum(
+            1
+        )
     return log_p
 
 
 def within_caption(sampled: Rollout) -> Tensor:
     """True up to each caption's end mark, (B, C)."""
-    return torch.arange(sampled.words.shape[1], device=sampled.words.device) < sampled.lengths.unsqueeze(1)
+    return torch.arange(
+        sampled.words.shape[1], device=sampled.words.device
+    ) < sampled.lengths.unsqueeze(1)

@@ -72,21 +72,45 @@ def positive(text: str) -> int:
 _SPLITS = ("train", "dev", "test")
 _A_MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
 RECIPE = option("recipe", help="a recipe (satlib recipe lists them) or a .toml file")
-SET = option("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a value; repeatable")
+SET = option(
+    "--set",
+    action="append",
+    default=[],
+    metavar="SECTION.KEY=VALUE",
+    help="change a value; repeatable",
+)
 SKIP = option("--skip-broken", action="store_true", help="leave out images that cannot be read")
 MODEL = option("model", type=Path, help=_A_MODEL)
 DATA = option("--data", metavar="FOLDER", help="the folder of data sets: $SATLIB_DATA or ./data")
-DATA_SET = option("--data-set", metavar="NAME", help="another data set than the model's: its name, or your own folder")
+DATA_SET = option(
+    "--data-set",
+    metavar="NAME",
+    help="another data set than the model's: its name, or your own folder",
+)
 SPLIT = option("--split", choices=_SPLITS, default="test", help="the split to caption")
 BEAM = option("--beam", type=positive, help="the beam width; by default the recipe's")
-OUT = option("--out", type=Path, metavar="FOLDER", help="the folder for results; by default that of the run")
-DEVICE = option("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where to compute")
+OUT = option(
+    "--out", type=Path, metavar="FOLDER", help="the folder for results; by default that of the run"
+)
+DEVICE = option(
+    "--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where to compute"
+)
 JSON = option("--json", action="store_true", help="print the result as JSON")
 STORAGE = option(
-    "--storage", choices=("float32", "float16", "int8"), default="int8", help="the number format of the weights"
+    "--storage",
+    choices=("float32", "float16", "int8"),
+    default="int8",
+    help="the number format of the weights",
 )
-ATTENTION = option("--attention", metavar="FILE:FUNCTION", help="your own attend(e, a) -> (z, alpha)")
-ENTITIES = option("--entities", type=Path, metavar="PATH", help="Flickr30k Entities: its folder, or annotations.zip")
+ATTENTION = option(
+    "--attention", metavar="FILE:FUNCTION", help="your own attend(e, a) -> (z, alpha)"
+)
+ENTITIES = option(
+    "--entities",
+    type=Path,
+    metavar="PATH",
+    help="Flickr30k Entities: its folder, or annotations.zip",
+)
 
 
 @command(
@@ -119,7 +143,9 @@ def features(options: argparse.Namespace) -> None:
         return
     captions = _captions(recipe, options)
     encoder = encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
-    folder = features.folder(datasets.data_root(options.data), captions, encoder.name, recipe.encoder.view)
+    folder = features.folder(
+        datasets.data_root(options.data), captions, encoder.name, recipe.encoder.view
+    )
     with distributed.launched(installed.device(options.device)) as place:
         store = extract(captions, encoder, folder, place, view=recipe.encoder.view)
         if distributed.current().first:
@@ -137,7 +163,13 @@ def features(options: argparse.Namespace) -> None:
     option("--start", type=Path, metavar="MODEL", help=f"the model to begin with: {_A_MODEL}"),
     ENTITIES,
     SKIP,
-    option("--checkpoint-every", type=float, default=SAVE_SECONDS, metavar="SECONDS", help="also within an epoch"),
+    option(
+        "--checkpoint-every",
+        type=float,
+        default=SAVE_SECONDS,
+        metavar="SECONDS",
+        help="also within an epoch",
+    ),
     DATA,
     DEVICE,
     ATTENTION,
@@ -171,10 +203,16 @@ def train(options: argparse.Namespace) -> None:
     RECIPE,
     SET,
     option(
-        "--vary", action="append", default=[], metavar="SECTION.KEY=LOW..HIGH", help="or SECTION.KEY=A,B,C; repeatable"
+        "--vary",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=LOW..HIGH",
+        help="or SECTION.KEY=A,B,C; repeatable",
     ),
     option("--trials", type=positive, default=20, help="trials in all, earlier ones included"),
-    option("--out", type=Path, metavar="FOLDER", help="the search's folder; by default tune/RECIPE"),
+    option(
+        "--out", type=Path, metavar="FOLDER", help="the search's folder; by default tune/RECIPE"
+    ),
     DATA,
     DEVICE,
 )
@@ -188,19 +226,32 @@ def tune(options: argparse.Namespace) -> None:
     folder = options.out or Path("tune") / recipe.name
     captions = _captions(recipe, options)
     reader = _reader(recipe, captions, ("train", "dev"), options)
-    tuning.tune(recipe, captions, reader, folder, space, options.trials, installed.device(options.device))
+    tuning.tune(
+        recipe, captions, reader, folder, space, options.trials, installed.device(options.device)
+    )
     print(f"all trials are in {folder / 'history.json'}")
     if (folder / "best.toml").is_file():
         print(f"next: satlib train {folder / 'best.toml'}")
 
 
 @command(
-    option("model", type=Path, help=f"{_A_MODEL}; or a .json file of captions, to score them without a model"),
+    option(
+        "model",
+        type=Path,
+        help=f"{_A_MODEL}; or a .json file of captions, to score them without a model",
+    ),
     option("--split", choices=_SPLITS, help="the split (default: test, or the file's)"),
     BEAM,
-    option("--length-normalisation", type=float, metavar="X", help="rank by log p / length^X; by default the recipe's"),
     option(
-        "--look", choices=("expected", "probable", "sample"), help="hard attention's context; by default the recipe's"
+        "--length-normalisation",
+        type=float,
+        metavar="X",
+        help="rank by log p / length^X; by default the recipe's",
+    ),
+    option(
+        "--look",
+        choices=("expected", "probable", "sample"),
+        help="hard attention's context; by default the recipe's",
     ),
     OUT,
     JSON,
@@ -218,10 +269,16 @@ def evaluate(options: argparse.Namespace) -> None:
         earlier, texts = evaluate.read_captions(options.model)
         name, split = options.data_set or earlier.get("data"), options.split or earlier.get("split")
         if name is None or split is None:
-            raise SatlibError(f"{options.model} does not say what was captioned: give --data-set and --split")
+            raise SatlibError(
+                f"{options.model} does not say what was captioned: give --data-set and --split"
+            )
         captions = datasets.load(name, datasets.data_root(options.data))
         evaluation = evaluate.score(texts, captions, split)
-        evaluation = {**earlier, **evaluation, "metrics": earlier.get("metrics", {}) | evaluation["metrics"]}
+        evaluation = {
+            **earlier,
+            **evaluation,
+            "metrics": earlier.get("metrics", {}) | evaluation["metrics"],
+        }
         path = evaluate.save(evaluation, options.out or options.model.parent)
     else:
         options.split = options.split or "test"
@@ -230,11 +287,21 @@ def evaluate(options: argparse.Namespace) -> None:
         evaluate.images_of(captions, options.split)  # an empty split is reported first
         reader = _reader(captioner.recipe, captions, (options.split,), options, captioner)
         evaluation = evaluate.evaluate(
-            captioner, captions, reader, options.split, options.beam, options.length_normalisation, look=options.look
+            captioner,
+            captions,
+            reader,
+            options.split,
+            options.beam,
+            options.length_normalisation,
+            look=options.look,
         )
         path = evaluate.save(evaluation, _results_folder(options, captions))
     if options.json:
-        short = {name: value for name, value in evaluation.items() if name not in ("captions", "statistics")}
+        short = {
+            name: value
+            for name, value in evaluation.items()
+            if name not in ("captions", "statistics")
+        }
         _print_json({"file": str(path), **short})
         return
     print("{images:,} images of {data} {split}".format_map(evaluation))
@@ -257,7 +324,9 @@ def ground(options: argparse.Namespace) -> None:
     entities = Entities(options.entities) if options.entities else None
     examples = evaluate.images_of(captions, options.split)
     if entities is None and captions.name != "scenes":
-        raise SatlibError(f"{captions.name} has no masks; give boxes with --entities (Flickr30k Entities)")
+        raise SatlibError(
+            f"{captions.name} has no masks; give boxes with --entities (Flickr30k Entities)"
+        )
     reader = _reader(captioner.recipe, captions, (options.split,), options, captioner)
     if entities:
         words = maps.measure_true(captioner, captions, reader, examples, entities)
@@ -273,7 +342,12 @@ def ground(options: argparse.Namespace) -> None:
 
 
 @command(
-    option("only", nargs="*", metavar="WHAT", help="data sets, evaluation files or runs; by default all"),
+    option(
+        "only",
+        nargs="*",
+        metavar="WHAT",
+        help="data sets, evaluation files or runs; by default all",
+    ),
     option("--split", choices=_SPLITS, default="test", help="the evaluated split"),
     JSON,
 )
@@ -284,18 +358,30 @@ def table(options: argparse.Namespace) -> None:
 
     paths = [Path(word) for word in options.only if Path(word).exists()]
     names = {word.lower() for word in options.only if not Path(word).exists()}
-    files = [file for path in paths for file in (sorted(path.glob("evaluation-*.json")) if path.is_dir() else [path])]
+    files = [
+        file
+        for path in paths
+        for file in (sorted(path.glob("evaluation-*.json")) if path.is_dir() else [path])
+    ]
     if paths and not files:
         raise SatlibError(f"{paths[0]} has no evaluation; satlib evaluate {paths[0]} makes one")
     rows = table.rows(
-        files or [*installed.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))], options.split
+        files or [*installed.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))],
+        options.split,
     )
     data_sets = sorted({row.data for row in rows})
     if unknown := names - set(map(str.lower, data_sets)):
-        raise SatlibError(f"{min(unknown)} is no file and no data set of the table; it has {', '.join(data_sets)}")
+        raise SatlibError(
+            f"{min(unknown)} is no file and no data set of the table; it has {', '.join(data_sets)}"
+        )
     rows = [row for row in rows if not names or row.data.lower() in names]
     if options.json:
-        _print_json([{"data": row.data, "name": row.name, "ours": row.ours, "scores": row.figures} for row in rows])
+        _print_json(
+            [
+                {"data": row.data, "name": row.name, "ours": row.ours, "scores": row.figures}
+                for row in rows
+            ]
+        )
     else:
         print(table.render(rows))
 
@@ -305,9 +391,20 @@ def table(options: argparse.Namespace) -> None:
     option("--model", type=Path, help=f"{_A_MODEL}; by default the one for photographs"),
     BEAM,
     option("--best", type=positive, default=1, metavar="N", help="captions of each photograph"),
-    option("--out", type=Path, metavar="FOLDER", default=Path("captions"), help="folder for the pictures"),
+    option(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("captions"),
+        help="folder for the pictures",
+    ),
     option("--animate", action="store_true", help="also an animation (WebP)"),
-    option("--table", type=Path, metavar="FILE.csv", help="add captions to a table, none twice; draw nothing"),
+    option(
+        "--table",
+        type=Path,
+        metavar="FILE.csv",
+        help="add captions to a table, none twice; draw nothing",
+    ),
     JSON,
     DEVICE,
 )
@@ -321,7 +418,9 @@ def caption(options: argparse.Namespace) -> int:
     model = options.model or Path(installed.PHOTOGRAPHS)
     photos: list[Path] = []
     for path in options.photos:
-        inside = [file for file in images.files_in(path) if options.out not in file.parents]  # nor its own pictures
+        inside = [
+            file for file in images.files_in(path) if options.out not in file.parents
+        ]  # nor its own pictures
         photos += inside or [path / "*.jpg" if path.is_dir() else path]
     if options.table:
         options.table.parent.mkdir(parents=True, exist_ok=True)
@@ -345,19 +444,27 @@ def caption(options: argparse.Namespace) -> int:
     def captioned() -> Iterator[Any]:
         opened = filter(None, read_ahead(read, photos))
         while some := [*itertools.islice(opened, captioner.encoder.at_once)]:
-            yield from zip(some, captioner.captions([photo for _, photo in some], beam), strict=True)
+            yield from zip(
+                some, captioner.captions([photo for _, photo in some], beam), strict=True
+            )
 
     for (path, photo), captions in captioned():
         best, captions = captions[0], captions[: options.best]
         stems[path.stem] += 1
-        picture = options.out / f"{path.stem}{f'-{stems[path.stem]}' if stems[path.stem] > 1 else ''}.png"
+        picture = (
+            options.out / f"{path.stem}{f'-{stems[path.stem]}' if stems[path.stem] > 1 else ''}.png"
+        )
         files: dict[str, str | None] = {"picture": None, "animation": None}
         if not options.table:
             files["picture"] = str(picture)
-            plots.attention_figure(photo, best.words, best.alphas, best.betas, picture, captioner.view)
+            plots.attention_figure(
+                photo, best.words, best.alphas, best.betas, picture, captioner.view
+            )
         if options.animate and best.words:
             files["animation"] = str(picture.with_suffix(".webp"))
-            animation.animate(photo, best.words, best.alphas, picture.with_suffix(".webp"), captioner.view)
+            animation.animate(
+                photo, best.words, best.alphas, picture.with_suffix(".webp"), captioner.view
+            )
         described = [{"model": str(model), **each.to_json()} for each in captions]
         results.append({"image": str(path), **files, "captions": described})
         if options.table:
@@ -368,7 +475,12 @@ def caption(options: argparse.Namespace) -> int:
             sure = ", ".join(f"{each.confidence:.0%}" for each in captions)
             about = "; ".join([str(path), f"{sure} sure", *filter(None, files.values())])
             about = f"\x1b[2m{about}\x1b[0m" if sys.stdout.isatty() else about
-            print(*(each.text or "(no words)" for each in captions), f"  {about}", sep="\n", flush=True)
+            print(
+                *(each.text or "(no words)" for each in captions),
+                f"  {about}",
+                sep="\n",
+                flush=True,
+            )
     if options.json and results:
         _print_json(results)
     return 2 if photos and not results else int(len(results) < len(photos))
@@ -399,7 +511,9 @@ def export(options: argparse.Namespace) -> None:
 
 @command(
     option("folder", type=Path, help="the folder to write"),
-    option("--model", action="append", dest="models", metavar="MODEL", help=f"{_A_MODEL}; repeatable"),
+    option(
+        "--model", action="append", dest="models", metavar="MODEL", help=f"{_A_MODEL}; repeatable"
+    ),
     option("--open", action="store_true", help="show it"),
     STORAGE,
 )
@@ -421,15 +535,23 @@ def recipe(options: argparse.Namespace) -> None:
     """List the recipes, print one with all its values, or explain the options."""
 
     if options.explain:
-        print(recipes.explained(recipes.load(options.name) if options.name else recipes.Recipe("recipe")))
+        print(
+            recipes.explained(
+                recipes.load(options.name) if options.name else recipes.Recipe("recipe")
+            )
+        )
     elif options.name:
-        print(f"# {recipes.description(options.name)}\n{recipes.load(options.name).to_toml()}", end="")
+        print(
+            f"# {recipes.description(options.name)}\n{recipes.load(options.name).to_toml()}", end=""
+        )
     else:
         _print_rows({name: recipes.description(name) for name in recipes.names()})
 
 
 @command(
-    option("model", type=Path, nargs="?", help=f"print what this model's file says instead: {_A_MODEL}"),
+    option(
+        "model", type=Path, nargs="?", help=f"print what this model's file says instead: {_A_MODEL}"
+    ),
     JSON,
 )
 def info(options: argparse.Namespace) -> None:
@@ -489,9 +611,15 @@ def _reader(
     trained = captioner.holds_encoder if captioner else recipe.encoder.train
     if trained or getattr(options, "data_set", None):
         return features.Pixels(captions, recipe.encoder.view)
-    encoder = captioner.encoder if captioner else encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
+    encoder = (
+        captioner.encoder
+        if captioner
+        else encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
+    )
     examples = [example for split in splits for example in captions.split(split)]
-    return open_store(datasets.data_root(options.data), captions, encoder, recipe.encoder.view, examples)
+    return open_store(
+        datasets.data_root(options.data), captions, encoder, recipe.encoder.view, examples
+    )
 
 
 def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":
@@ -504,7 +632,8 @@ def _captioner(model: Path, options: argparse.Namespace) -> "Captioner":
         plug(captioner)
     elif captioner.own_attention:
         print(
-            f"satlib: {model} was trained with --attention {captioner.own_attention}, which is missing", file=sys.stderr
+            f"satlib: {model} was trained with --attention {captioner.own_attention}, which is missing",
+            file=sys.stderr,
         )
     return captioner
 
@@ -524,12 +653,20 @@ def _results_folder(options: argparse.Namespace, captions: "CaptionSet") -> Path
     model: Path = options.model
     if options.out:
         return options.out
-    folder = Path("runs") / model.name if not model.exists() else model if model.is_dir() else model.parent
+    folder = (
+        Path("runs") / model.name
+        if not model.exists()
+        else model
+        if model.is_dir()
+        else model.parent
+    )
     return folder / captions.name if options.data_set else folder
 
 
 def _print_json(value: Any) -> None:
-    unicode = (sys.stdout.encoding or "").lower().startswith("utf")  # where letters are lost, they are escaped
+    unicode = (
+        (sys.stdout.encoding or "").lower().startswith("utf")
+    )  # where letters are lost, they are escaped
     print(json.dumps(value, indent=1, ensure_ascii=not unicode, allow_nan=False))
 
 
@@ -541,16 +678,21 @@ def _print_rows(rows: dict[str, str]) -> None:
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     lists = [
-        f"{group}\n" + "".join(f"  {name:9} {COMMANDS[name][0].__doc__}\n" for name in names if name in COMMANDS)
+        f"{group}\n"
+        + "".join(f"  {name:9} {COMMANDS[name][0].__doc__}\n" for name in names if name in COMMANDS)
         for group, names in GROUPS.items()
     ]
     about = "\n".join([DESCRIPTION, *lists])
-    result = argparse.ArgumentParser("satlib", description=about, formatter_class=argparse.RawTextHelpFormatter)
+    result = argparse.ArgumentParser(
+        "satlib", description=about, formatter_class=argparse.RawTextHelpFormatter
+    )
     result.add_argument("--version", action="version", version=f"satlib {__version__}")
     subparsers = result.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, (function, options) in COMMANDS.items():
         subparser = subparsers.add_parser(name, description=function.__doc__)
-        subparser.add_argument("--quiet", action="store_true", help="print only results and mistakes")
+        subparser.add_argument(
+            "--quiet", action="store_true", help="print only results and mistakes"
+        )
         for names, settings in options:
             subparser.add_argument(*names, **settings)
     return result
@@ -574,7 +716,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "OMP_WAIT_POLICY" not in os.environ
     ):  # threads that spin for long are slow on a shared processor, others elsewhere
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a command as Ctrl-C does
+    before = signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # ends a command as Ctrl-C does
     try:
         status = COMMANDS[options.command][0](options) or 0
         sys.stdout.flush()
@@ -583,7 +727,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Interrupted as error:
-        if os.environ.get("RANK", "0") == "0":  # torchrun's processes stop together; the first one reports it
+        if (
+            os.environ.get("RANK", "0") == "0"
+        ):  # torchrun's processes stop together; the first one reports it
             print(f"satlib: {error}", file=sys.stderr)
         return 130
     except SatlibError as error:

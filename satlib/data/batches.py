@@ -41,7 +41,11 @@ class Batch:
     @property
     def images(self) -> list[str]:
         """The image id of each caption."""
-        return self.image_ids if self.rows is None else [self.image_ids[row] for row in self.rows.tolist()]
+        return (
+            self.image_ids
+            if self.rows is None
+            else [self.image_ids[row] for row in self.rows.tolist()]
+        )
 
     def by_caption(self, values: Tensor) -> Tensor:
         """Values of the images (I, ...) -> of the captions (B, ...)."""
@@ -83,7 +87,10 @@ class SameLengthBatches:
         for length in sorted(self._by_length):
             chunks += _chunks(rng.permutation(self._by_length[length]), self.batch_size)
         batches = ([self.pairs[i] for i in chunks[chunk]] for chunk in rng.permutation(len(chunks)))
-        return [Batch([pair.image_id for pair in own], torch.tensor([pair.caption for pair in own])) for own in batches]
+        return [
+            Batch([pair.image_id for pair in own], torch.tensor([pair.caption for pair in own]))
+            for own in batches
+        ]
 
 
 class ImageBatches:
@@ -104,7 +111,9 @@ class ImageBatches:
         self.captions: dict[str, list[Tensor]] = defaultdict(list)
         for pair in pairs or ():
             self.captions[pair.image_id].append(torch.tensor(pair.caption))
-        self.image_ids = image_ids if pairs is None else [name for name in image_ids if name in self.captions]
+        self.image_ids = (
+            image_ids if pairs is None else [name for name in image_ids if name in self.captions]
+        )
         self.batch_size, self.seed = batch_size, seed
         self.per_epoch = min(per_epoch or len(self.image_ids), len(self.image_ids))
 
@@ -116,14 +125,21 @@ class ImageBatches:
         passed, part = divmod(epoch, len(self.image_ids) // self.per_epoch)
         order = np.random.default_rng((self.seed, passed)).permutation(len(self.image_ids))
         order = order[part * self.per_epoch :][: self.per_epoch]
-        return [self._batch([self.image_ids[i] for i in chunk]) for chunk in _chunks(order, self.batch_size)]
+        return [
+            self._batch([self.image_ids[i] for i in chunk])
+            for chunk in _chunks(order, self.batch_size)
+        ]
 
     def _batch(self, image_ids: list[str]) -> Batch:
         captions = [self.captions.get(name, []) for name in image_ids]
-        rows = torch.arange(len(image_ids)).repeat_interleave(torch.tensor([len(own) for own in captions]))
+        rows = torch.arange(len(image_ids)).repeat_interleave(
+            torch.tensor([len(own) for own in captions])
+        )
         if not len(rows):
             return Batch(image_ids, torch.empty(len(image_ids), 0, dtype=torch.long))
-        padded = pad_sequence([caption for own in captions for caption in own], batch_first=True, padding_value=PAD)
+        padded = pad_sequence(
+            [caption for own in captions for caption in own], batch_first=True, padding_value=PAD
+        )
         return Batch(image_ids, padded, rows)
 
 

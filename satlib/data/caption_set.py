@@ -13,7 +13,9 @@ from satlib.errors import SatlibError
 
 SPLITS = ("train", "dev", "test")
 # Names of splits elsewhere -> ours. Karpathy's restval is the part of COCO's val2014 that he adds to training.
-SPLIT_NAMES = {split: split for split in SPLITS} | dict.fromkeys(("val", "valid", "validation"), "dev")
+SPLIT_NAMES = {split: split for split in SPLITS} | dict.fromkeys(
+    ("val", "valid", "validation"), "dev"
+)
 SPLIT_NAMES["restval"] = "train"
 
 
@@ -33,8 +35,12 @@ class CaptionSet:
 
     name: str  # used in reports and in the names of feature stores
     examples: tuple[Example, ...]  # in the order of their source
-    draw: Callable[[Example], Image.Image] | None = None  # draws, or reads, an image that has no file of its own
-    home: Path | None = None  # the absolute path of the image folder; None if the images have no files
+    draw: Callable[[Example], Image.Image] | None = (
+        None  # draws, or reads, an image that has no file of its own
+    )
+    home: Path | None = (
+        None  # the absolute path of the image folder; None if the images have no files
+    )
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -49,7 +55,10 @@ class CaptionSet:
         """The set with only the first training images; 0 means all."""
         if not train_images:
             return self
-        return replace(self, examples=self.split("train")[:train_images] + self.split("dev") + self.split("test"))
+        return replace(
+            self,
+            examples=self.split("train")[:train_images] + self.split("dev") + self.split("test"),
+        )
 
     def vocabulary(self, size: int, min_count: int) -> Vocabulary:
         """The vocabulary of the training captions (`Vocabulary.from_captions`)."""
@@ -66,7 +75,11 @@ class CaptionSet:
 
 def clean(captions: Iterable[str]) -> list[str]:
     """Captions on one line each, with single spaces; those without a word, or with "nan" or "null" alone, are left out."""
-    return [" ".join(caption.split()) for caption in captions if tokenise(caption) not in ([], ["nan"], ["null"])]
+    return [
+        " ".join(caption.split())
+        for caption in captions
+        if tokenise(caption) not in ([], ["nan"], ["null"])
+    ]
 
 
 def split_name(name: str, where: str) -> str:
@@ -76,15 +89,23 @@ def split_name(name: str, where: str) -> str:
     return SPLIT_NAMES[name.strip().lower()]
 
 
-def assemble(name: str, examples: Iterable[Example], home: Path, require_images: bool) -> CaptionSet:
+def assemble(
+    name: str, examples: Iterable[Example], home: Path, require_images: bool
+) -> CaptionSet:
     """The caption set of images in the folder `home`; those without captions or without a file are refused."""
     ordered = tuple(sorted(examples, key=lambda example: SPLITS.index(example.split)))
     if not ordered:
-        raise SatlibError(f"{name} has no images with captions; data/README.md describes the expected layout")
+        raise SatlibError(
+            f"{name} has no images with captions; data/README.md describes the expected layout"
+        )
     if uncaptioned := [example.image_id for example in ordered if not example.references]:
         raise SatlibError(f"{name}: {_few(uncaptioned)} in a split, but without captions")
-    if require_images and (missing := [e.image_id for e in ordered if not (e.path and e.path.is_file())]):
-        raise SatlibError(f"{name}: {_few(missing)} missing from {home}; satlib data check lists all of them")
+    if require_images and (
+        missing := [e.image_id for e in ordered if not (e.path and e.path.is_file())]
+    ):
+        raise SatlibError(
+            f"{name}: {_few(missing)} missing from {home}; satlib data check lists all of them"
+        )
     return CaptionSet(name, ordered, home=home.resolve())
 
 
@@ -93,7 +114,9 @@ def joined(sets: Sequence[CaptionSet]) -> CaptionSet:
     if len(sets) == 1:
         return sets[0]
     owners = {example.image_id: own for own in sets for example in own.examples}
-    if shared := [e.image_id for own in sets for e in own.examples if owners[e.image_id] is not own]:
+    if shared := [
+        e.image_id for own in sets for e in own.examples if owners[e.image_id] is not own
+    ]:
         raise SatlibError(
             f"{' and '.join(own.name for own in sets)} share {_few(shared)}; rename them in one of the sets"
         )

@@ -30,28 +30,40 @@ def check(name: str, root: Path | None = None) -> bool:
     for one, (_, pixels) in zip(data.examples, looks, strict=True):
         other = first.setdefault(pixels or one.image_id, one)
         if other.split != one.split and one.path:
-            problems.append(f"{other.image_id} ({other.split}), {one.image_id} ({one.split}): the same photograph")
+            problems.append(
+                f"{other.image_id} ({other.split}), {one.image_id} ({one.split}): the same photograph"
+            )
     splits = {split: data.split(split) for split in SPLITS}
     vocabulary = data.vocabulary(10_000, 1) if splits["train"] else ()
-    rows = [_statistics(examples, split, vocabulary) for split, examples in splits.items() if examples]
+    rows = [
+        _statistics(examples, split, vocabulary) for split, examples in splits.items() if examples
+    ]
     print(f"{data.name}: {data.home or 'images without files of their own'}\n")
     print(tabulate(rows, headers="keys"))
     print(f"\nvocabulary of the training captions: K = {len(vocabulary):,}")
     paths = {example.path for example in data.examples}
-    more = {file for folder in {path.parent for path in paths if path} for file in files_in(folder)} - paths
-    print(f"images: {read:,} read, {len(data) - read:,} missing or unreadable; {len(more):,} more without captions")
+    more = {
+        file for folder in {path.parent for path in paths if path} for file in files_in(folder)
+    } - paths
+    print(
+        f"images: {read:,} read, {len(data) - read:,} missing or unreadable; {len(more):,} more without captions"
+    )
     for problem in problems:
         print(f"  {problem}")
     lacking = [split for split in ("train", "dev") if not splits[split]]
     if lacking:
-        print(f"no images in {' and '.join(lacking)}: satlib train needs some in both train and dev")
+        print(
+            f"no images in {' and '.join(lacking)}: satlib train needs some in both train and dev"
+        )
     return not problems and not lacking
 
 
 def readable(data: CaptionSet) -> CaptionSet:
     """The set without the images that are missing or damaged; says which they are."""
     looks = _looks(data)
-    kept = tuple(example for example, (_, pixels) in zip(data.examples, looks, strict=True) if pixels)
+    kept = tuple(
+        example for example, (_, pixels) in zip(data.examples, looks, strict=True) if pixels
+    )
     for problem, pixels in looks:
         if not pixels:
             print(f"left out: {problem}", file=sys.stderr)
@@ -75,10 +87,15 @@ def _looks(data: CaptionSet) -> list[tuple[str, str]]:
     return [*progress_bar(looks, total=len(data), unit="img", desc=data.name)]
 
 
-def _statistics(examples: tuple[Example, ...], split: str, vocabulary: Vocabulary | tuple[()]) -> dict[str, Any]:
+def _statistics(
+    examples: tuple[Example, ...], split: str, vocabulary: Vocabulary | tuple[()]
+) -> dict[str, Any]:
     """A row of the table."""
     captions = [tokenise(caption) for example in examples for caption in example.references]
-    lengths, references = [len(words) for words in captions], [len(example.references) for example in examples]
+    lengths, references = (
+        [len(words) for words in captions],
+        [len(example.references) for example in examples],
+    )
     known = [word in vocabulary for words in captions for word in words]
     return {
         "split": split,

@@ -16,7 +16,9 @@ def data_root(option: str | None = None) -> Path:
     return Path(option or os.environ.get("SATLIB_DATA") or "data").expanduser()
 
 
-def load(name: str, root: Path | None = None, require_images: bool = True, train_images: int = 0) -> CaptionSet:
+def load(
+    name: str, root: Path | None = None, require_images: bool = True, train_images: int = 0
+) -> CaptionSet:
     """The caption set called `name`, with only the first `train_images` of training (0: all, or of scenes the default).
 
     name: one of `NAMES`; the path, from here or from the root, of a folder (`satlib.data.folder`) or of one of Karpathy's JSON
@@ -26,7 +28,9 @@ def load(name: str, root: Path | None = None, require_images: bool = True, train
     if name == "scenes":
         return scenes.load(train=train_images) if train_images else scenes.load()
     root = data_root() if root is None else root
-    names = [name] if Path(name).expanduser().exists() or (root / name).exists() else name.split("+")
+    names = (
+        [name] if Path(name).expanduser().exists() or (root / name).exists() else name.split("+")
+    )
     return joined([_load(one, root, require_images).shortened(train_images) for one in names])
 
 
@@ -46,7 +50,13 @@ def _load(name: str, root: Path, require_images: bool) -> CaptionSet:
         if place.is_dir() and name not in NAMES:
             return folder.beside(place) or hub.load(str(place))
     if name in NAMES:
-        raise SatlibError(f"{root / name} is missing; run satlib data fetch {name}, or see data/README.md")
+        raise SatlibError(
+            f"{root / name} is missing; run satlib data fetch {name}, or see data/README.md"
+        )
     if name == YOUR_FOLDER:
-        raise SatlibError("the recipe does not say where your photographs are; add --set data.name=PATH")
-    raise SatlibError(f"{name!r} is neither a data set ({', '.join(NAMES)}) nor a folder, here or in {root}")
+        raise SatlibError(
+            "the recipe does not say where your photographs are; add --set data.name=PATH"
+        )
+    raise SatlibError(
+        f"{name!r} is neither a data set ({', '.join(NAMES)}) nor a folder, here or in {root}"
+    )

@@ -66,7 +66,9 @@ def fetch(name: str, root: Path, progress: bool = True) -> None:
             continue
         path = obtain(archive, folder, progress)
         with zipfile.ZipFile(path) as opened:
-            opened.extractall(folder / archive.into, fnmatch.filter(opened.namelist(), archive.members))
+            opened.extractall(
+                folder / archive.into, fnmatch.filter(opened.namelist(), archive.members)
+            )
         print(f"{path}: verified and unpacked; you may delete this archive")
 
 
@@ -75,7 +77,9 @@ def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
     path, reasons = folder / Path(archive.file).name, []
     for mirror in archive.mirrors:
         try:
-            pooch.retrieve(f"{mirror}/{archive.file}", archive.known, path.name, folder, progressbar=progress)
+            pooch.retrieve(
+                f"{mirror}/{archive.file}", archive.known, path.name, folder, progressbar=progress
+            )
             return path
         except (OSError, ValueError) as error:  # of the network or the disk; a wrong checksum
             reasons.append(f"{mirror}: {' '.join(str(error).split())[:200]}")

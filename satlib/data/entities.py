@@ -28,8 +28,12 @@ class Phrase(NamedTuple):
     """A phrase of a caption that names something in the photograph."""
 
     head: int  # the index of its last word, usually a noun
-    kinds: tuple[str, ...]  # people, clothing, bodyparts, animals, vehicles, ..., notvisual; usually one
-    boxes: tuple[Box, ...]  # as fractions of the part that was asked for, 0 to 1; empty if it has no box there
+    kinds: tuple[
+        str, ...
+    ]  # people, clothing, bodyparts, animals, vehicles, ..., notvisual; usually one
+    boxes: tuple[
+        Box, ...
+    ]  # as fractions of the part that was asked for, 0 to 1; empty if it has no box there
 
 
 class _Record(NamedTuple):
@@ -49,12 +53,20 @@ class Entities:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         try:
-            self._root: Path | zipfile.Path = self.path if self.path.is_dir() else zipfile.Path(self.path)
+            self._root: Path | zipfile.Path = (
+                self.path if self.path.is_dir() else zipfile.Path(self.path)
+            )
         except (OSError, zipfile.BadZipFile) as error:
-            raise SatlibError(f"{path} is neither a folder nor the authors' annotations.zip ({error})") from error
+            raise SatlibError(
+                f"{path} is neither a folder nor the authors' annotations.zip ({error})"
+            ) from error
         if not all((self._root / folder).is_dir() for folder in ("Annotations", "Sentences")):
-            raise SatlibError(f"{path} lacks the folders Annotations and Sentences of Flickr30k Entities")
-        self._record = lru_cache(1)(self._read)  # the captions of a photograph are usually asked for in a row
+            raise SatlibError(
+                f"{path} lacks the folders Annotations and Sentences of Flickr30k Entities"
+            )
+        self._record = lru_cache(1)(
+            self._read
+        )  # the captions of a photograph are usually asked for in a row
 
     def __contains__(self, image_id: str) -> bool:
         """Whether there are annotations of a photograph, by its file name."""
@@ -71,31 +83,53 @@ class Entities:
         not ("dog 's"). `seen` is the part of the photograph that the boxes are fractions of (`images.seen_part`).
         """
         record, letters = self._record(_number(image_id)), _letters(words)
-        word_of = [index for index, word in enumerate(words) for _ in _letters([word])]  # of each letter
+        word_of = [
+            index for index, word in enumerate(words) for _ in _letters([word])
+        ]  # of each letter
         for caption, phrases in record.captions:
             if caption == letters:
-                parts = {entity: [in_part(box, seen) for box in boxes] for entity, boxes in record.boxes.items()}
+                parts = {
+                    entity: [in_part(box, seen) for box in boxes]
+                    for entity, boxes in record.boxes.items()
+                }
                 return [
-                    Phrase(word_of[end - 1], kinds, tuple(box for box in parts.get(entity, ()) if box))
+                    Phrase(
+                        word_of[end - 1], kinds, tuple(box for box in parts.get(entity, ()) if box)
+                    )
                     for end, entity, kinds in phrases
                 ]
         return []
 
     def _read(self, number: str) -> _Record:
-        annotation, sentences = self._root / "Annotations" / f"{number}.xml", self._root / "Sentences" / f"{number}.txt"
+        annotation, sentences = (
+            self._root / "Annotations" / f"{number}.xml",
+            self._root / "Sentences" / f"{number}.txt",
+        )
         if not (annotation.is_file() and sentences.is_file()):
-            raise SatlibError(f"{self.path} has no annotations of {number}; download Flickr30k Entities again")
+            raise SatlibError(
+                f"{self.path} has no annotations of {number}; download Flickr30k Entities again"
+            )
         boxes: dict[str, list[Box]] = defaultdict(list)
         root = ElementTree.fromstring(annotation.read_text(encoding="utf-8-sig"))
         width, height = (int(root.findtext(f"size/{side}", "")) for side in ("width", "height"))
         for item in root.iterfind("object[bndbox]"):
-            corners = (float(item.findtext(f"bndbox/{corner}", "")) for corner in ("xmin", "ymin", "xmax", "ymax"))
+            corners = (
+                float(item.findtext(f"bndbox/{corner}", ""))
+                for corner in ("xmin", "ymin", "xmax", "ymax")
+            )
             left, top, right, bottom = corners
-            box = max(left, 0) / width, max(top, 0) / height, min(right, width) / width, min(bottom, height) / height
+            box = (
+                max(left, 0) / width,
+                max(top, 0) / height,
+                min(right, width) / width,
+                min(bottom, height) / height,
+            )
             for entity in item.iterfind("name"):
                 boxes[(entity.text or "").strip()].append(box)
         lines = sentences.read_text(encoding="utf-8-sig").split("\n")
-        return _Record((width, height), boxes, [_read_caption(line) for line in lines if line.strip()])
+        return _Record(
+            (width, height), boxes, [_read_caption(line) for line in lines if line.strip()]
+        )
 
 
 def _number(image_id: str) -> str:

@@ -77,7 +77,9 @@ class FeatureStore:
 
     def __init__(self, folder: Path) -> None:
         if not (folder / MANIFEST).is_file():
-            raise SatlibError(f"{folder} does not exist; run satlib features with the same recipe, --set and --data")
+            raise SatlibError(
+                f"{folder} does not exist; run satlib features with the same recipe, --set and --data"
+            )
         self.folder = folder
         self.manifest = read_manifest(folder)
         self.grid, self.dim = self.manifest.grid, self.manifest.dim
@@ -87,14 +89,18 @@ class FeatureStore:
                 folder / ARRAY, np.float16, "r", shape=(rows, self.grid[0] * self.grid[1], self.dim)
             )
         except (ValueError, OSError) as error:
-            raise SatlibError(f"{folder / ARRAY} is missing or cut off; run satlib features again") from error
+            raise SatlibError(
+                f"{folder / ARRAY} is missing or cut off; run satlib features again"
+            ) from error
 
     def __len__(self) -> int:
         return len(self.manifest.images)
 
     def read(self, image_ids: Sequence[str]) -> Tensor:
         """The annotation vectors of the named images: (B, L, D), float32."""
-        return torch.from_numpy(self._array[[self.manifest.images[image_id].row for image_id in image_ids]]).float()
+        return torch.from_numpy(
+            self._array[[self.manifest.images[image_id].row for image_id in image_ids]]
+        ).float()
 
     def check(self, expected: Manifest, examples: Sequence[Example]) -> None:
         """Refuse a store of another encoder or view than expected, or without the examples as they are now."""
@@ -122,7 +128,9 @@ class Reader(Protocol):
 class Pixels:
     """Images as an encoder sees them (`images.square`), kept in memory up to `cache_bytes`."""
 
-    def __init__(self, data: CaptionSet, view: str = "whole", cache_bytes: int = 4_000_000_000) -> None:
+    def __init__(
+        self, data: CaptionSet, view: str = "whole", cache_bytes: int = 4_000_000_000
+    ) -> None:
         self._photo, self._view = data.photo, view
         self._examples = {example.image_id: example for example in data.examples}
         self._cache: dict[str, Tensor] = {}
@@ -137,6 +145,8 @@ class Pixels:
         if image is None:
             example = self._examples[image_id]
             image = images.to_tensor(images.square(self._photo(example), self._view))
-            if example.path is not None and len(self._cache) < self._room:  # not what is drawn, used once or seldom
+            if (
+                example.path is not None and len(self._cache) < self._room
+            ):  # not what is drawn, used once or seldom
                 self._cache[image_id] = image
         return image

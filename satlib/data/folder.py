@@ -19,11 +19,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from satlib.data import images
-from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, Example, assemble, clean, split_name
+from satlib.data.caption_set import (
+    SPLIT_NAMES,
+    SPLITS,
+    CaptionSet,
+    Example,
+    assemble,
+    clean,
+    split_name,
+)
 from satlib.errors import SatlibError
 from satlib.files import read_lines, read_text
 
-TABLES = {"captions.csv": "", "captions.txt": "Images"}  # the table's name -> the folder that its images lie in
+TABLES = {
+    "captions.csv": "",
+    "captions.txt": "Images",
+}  # the table's name -> the folder that its images lie in
 _SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")
 
 
@@ -46,27 +57,45 @@ def load(table: Path, require_images: bool = True) -> CaptionSet:
 def beside(folder: Path) -> CaptionSet | None:
     """The caption set of photographs with a .txt beside each, a caption on each line; None if there is no such file."""
     paths = {path.relative_to(folder).as_posix(): path for path in images.files_in(folder)}
-    texts = {image: path.with_suffix(".txt") for image, path in paths.items() if path.with_suffix(".txt").is_file()}
+    texts = {
+        image: path.with_suffix(".txt")
+        for image, path in paths.items()
+        if path.with_suffix(".txt").is_file()
+    }
     rows = [
-        Row(str(texts.get(image)), image, [line for _, line in read_lines(texts[image])] if image in texts else [])
+        Row(
+            str(texts.get(image)),
+            image,
+            [line for _, line in read_lines(texts[image])] if image in texts else [],
+        )
         for image in paths
     ]
-    return assemble(folder.resolve().name, examples_of(rows, paths), folder, True) if texts else None
+    return (
+        assemble(folder.resolve().name, examples_of(rows, paths), folder, True) if texts else None
+    )
 
 
 def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
     """An example for each image, with its captions, its split and its path, if it has one."""
     captions: dict[str, list[str]] = defaultdict(list)
     splits: dict[str, str] = {}
-    if bad := [row.where for row in rows if not row.image.strip(". ") or len(clean(row.captions)) < len(row.captions)]:
+    if bad := [
+        row.where
+        for row in rows
+        if not row.image.strip(". ") or len(clean(row.captions)) < len(row.captions)
+    ]:
         others = "".join(f", {where.rpartition(' ')[2]}" for where in bad[1:9])
-        raise SatlibError(f"{bad[0]}{others}: {len(bad):,} rows lack an image or a caption; complete or delete them")
+        raise SatlibError(
+            f"{bad[0]}{others}: {len(bad):,} rows lack an image or a caption; complete or delete them"
+        )
     for row in rows:
         captions[row.image] += clean(row.captions)
         if row.split:
             split = split_name(row.split, row.where)
             if splits.setdefault(row.image, split) != split:
-                raise SatlibError(f"{row.where}: {row.image} is in split {split}, but in {splits[row.image]} above")
+                raise SatlibError(
+                    f"{row.where}: {row.image} is in split {split}, but in {splits[row.image]} above"
+                )
     splits = splits or _official_8k(captions) or _by_folders(captions)
     return [
         Example(image_id, split, tuple(texts), paths.get(image_id))
@@ -79,16 +108,22 @@ def _official_8k(image_ids: Iterable[str]) -> dict[str, str] | None:
     """The official splits, or "none", if all images are Flickr8k's, by the numbers that begin their names."""
     lists = (line.split("\t") for line in read_text(_SPLITS_8K).splitlines())
     official = {number: split for split, listed in lists for number in listed.split(" ")}
-    splits = {image_id: official.get(Path(image_id).name.partition("_")[0], "") for image_id in image_ids}
+    splits = {
+        image_id: official.get(Path(image_id).name.partition("_")[0], "") for image_id in image_ids
+    }
     return splits if "" not in splits.values() and set(SPLITS) <= set(splits.values()) else None
 
 
 def _by_folders(image_ids: Iterable[str]) -> dict[str, str]:
     """The splits that the first folders of the images' paths are named after; all of them must be, or none."""
-    splits = {image_id: SPLIT_NAMES.get(image_id.partition("/")[0].lower(), "") for image_id in image_ids}
+    splits = {
+        image_id: SPLIT_NAMES.get(image_id.partition("/")[0].lower(), "") for image_id in image_ids
+    }
     named, other = (choose(splits, key=splits.__getitem__, default="") for choose in (max, min))
     if any(splits.values()) and not all(splits.values()):
-        raise SatlibError(f"{named} is in a folder named after a split, {other} is not; write them in a column split")
+        raise SatlibError(
+            f"{named} is in a folder named after a split, {other} is not; write them in a column split"
+        )
     return splits if all(splits.values()) else {}
 
 
@@ -103,23 +138,33 @@ def _read(table: Path) -> Iterator[Row]:
     reader = csv.DictReader(io.StringIO(read_text(table), newline=""), restval="", strict=True)
     columns = reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or []]
     if not {"image", "caption"} <= set(columns):
-        raise SatlibError(f"{table}: the first line must name the columns image,caption; it is {','.join(columns)}")
+        raise SatlibError(
+            f"{table}: the first line must name the columns image,caption; it is {','.join(columns)}"
+        )
     last = reader.line_num
     try:
         for row in reader:
             first, last = last + 1, reader.line_num
             where = f"{table}, line {last}"
             if None in row and columns[-1] != "caption":
-                raise SatlibError(f"{where}: too many columns; put double quotes around a caption that contains commas")
+                raise SatlibError(
+                    f"{where}: too many columns; put double quotes around a caption that contains commas"
+                )
             caption = ",".join([row["caption"], *row.get(None, [])])
-            image = Path(row["image"].strip().replace("\\", "/"))  # "./a.jpg", ".\\a.jpg" and "a.jpg" are one
-            if image.suffix and any(f"{image.suffix}," in line for line in caption.splitlines()[1:]):
+            image = Path(
+                row["image"].strip().replace("\\", "/")
+            )  # "./a.jpg", ".\\a.jpg" and "a.jpg" are one
+            if image.suffix and any(
+                f"{image.suffix}," in line for line in caption.splitlines()[1:]
+            ):
                 raise SatlibError(
                     f"{table}: a quotation mark in line {first} swallows the rows to line {last}; double it"
                 )
             yield Row(where, image.as_posix(), texts_in(caption), row.get("split"))
     except csv.Error as error:
-        raise SatlibError(f"{table}, line {reader.line_num}: {error}; check the quotation marks") from error
+        raise SatlibError(
+            f"{table}, line {reader.line_num}: {error}; check the quotation marks"
+        ) from error
 
 
 def texts_in(caption: str) -> list[str]:

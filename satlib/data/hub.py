@@ -36,12 +36,19 @@ def load(place: str) -> CaptionSet:
     try:
         tables = datasets.load_dataset(name)
     except Exception as error:  # of the network, of the Hub, of pyarrow
-        raise SatlibError(f"cannot read {place}: {' '.join(str(error).split())[:200]}; {ADVICE}") from error
+        raise SatlibError(
+            f"cannot read {place}: {' '.join(str(error).split())[:200]}; {ADVICE}"
+        ) from error
     rows, stored = [], {}
     for split, table in tables.items():
-        column = next((name for name, kind in table.features.items() if isinstance(kind, datasets.Image)), None)
+        column = next(
+            (name for name, kind in table.features.items() if isinstance(kind, datasets.Image)),
+            None,
+        )
         if column is None:
-            raise SatlibError(f"{place} has no column of images; it has {', '.join(table.features)}; {ADVICE}")
+            raise SatlibError(
+                f"{place} has no column of images; it has {', '.join(table.features)}; {ADVICE}"
+            )
         table = table.cast_column(column, datasets.Image(decode=False))
         for index, row in enumerate(table):
             where = f"{place}, {split}, row {index + 1}"
@@ -52,7 +59,9 @@ def load(place: str) -> CaptionSet:
 
     def photo(example: Example) -> Image.Image:
         table, index, column = stored[example.image_id]
-        return images.open_photo(io.BytesIO(_bytes(table[index][column])), f"{place}, {example.image_id}")
+        return images.open_photo(
+            io.BytesIO(_bytes(table[index][column])), f"{place}, {example.image_id}"
+        )
 
     return CaptionSet(Path(name).stem, tuple(examples_of(rows, {})), photo)
 
@@ -67,6 +76,12 @@ def _captions(row: Mapping[str, Any], where: str) -> list[str]:
     for word in ("caption", "text", "sentence"):
         columns = [value for name, value in row.items() if name.lower().startswith(word) and value]
         if columns:
-            return [text for value in columns for text in (value if isinstance(value, list) else texts_in(value))]
+            return [
+                text
+                for value in columns
+                for text in (value if isinstance(value, list) else texts_in(value))
+            ]
     others = ", ".join(row) or "none"
-    raise SatlibError(f"{where}: no caption in a column caption or text; the other columns: {others}; {ADVICE}")
+    raise SatlibError(
+        f"{where}: no caption in a column caption or text; the other columns: {others}; {ADVICE}"
+    )

@@ -18,7 +18,9 @@ with contextlib.suppress(ImportError):  # the extra "heic"
 
 SIZE = 224  # pixels, the side of the square input of an encoder
 _DRAFT = 4 * SIZE  # pixels; a JPEG whose sides are twice that is decoded at half its size or less
-_SHORTEST = 256  # pixels, to which the view "crop" scales the shorter side before it crops the square
+_SHORTEST = (
+    256  # pixels, to which the view "crop" scales the shorter side before it crops the square
+)
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)  # all of a photograph, as fractions of its sides
 Given = Path | str | Image.Image
@@ -26,7 +28,11 @@ Given = Path | str | Image.Image
 
 def files_in(folder: Path) -> list[Path]:
     """The image files below a folder, by their endings, in order."""
-    return [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in Image.registered_extensions()]
+    return [
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.suffix.lower() in Image.registered_extensions()
+    ]
 
 
 def photo_of(given: Given) -> Image.Image:
@@ -58,12 +64,18 @@ def to_rgb(photo: Image.Image) -> Image.Image:
     scaled so that their minimum becomes 0 and their maximum 255.
     """
     photo.load()
-    with contextlib.suppress(Exception):  # damaged EXIF has no usable orientation, but the pixels are intact
+    with contextlib.suppress(
+        Exception
+    ):  # damaged EXIF has no usable orientation, but the pixels are intact
         photo = ImageOps.exif_transpose(photo)
     if photo.mode.startswith("I") or photo.mode == "F":
         values = np.asarray(photo).astype(np.float64)
-        low, high = (0.0, 65535.0) if photo.mode.startswith("I;16") else (values.min(), values.max())
-        photo = Image.fromarray(np.rint((values - low) / max(high - low, 1e-12) * 255).astype(np.uint8))
+        low, high = (
+            (0.0, 65535.0) if photo.mode.startswith("I;16") else (values.min(), values.max())
+        )
+        photo = Image.fromarray(
+            np.rint((values - low) / max(high - low, 1e-12) * 255).astype(np.uint8)
+        )
     if photo.has_transparency_data:
         photo = photo.convert("RGBA")
         photo = Image.alpha_composite(Image.new("RGBA", photo.size, "white"), photo)
@@ -92,7 +104,10 @@ def seen_box(photo: tuple[int, int], view: str = "whole") -> Box:
     if view == "whole" or photo == (SIZE, SIZE):
         return 0.0, 0.0, float(photo[0]), float(photo[1])
     scaled = [_SHORTEST * side // min(photo) for side in photo]
-    left, top = (round((length - SIZE) / 2) * side / length for side, length in zip(photo, scaled, strict=True))
+    left, top = (
+        round((length - SIZE) / 2) * side / length
+        for side, length in zip(photo, scaled, strict=True)
+    )
     return left, top, left + SIZE * photo[0] / scaled[0], top + SIZE * photo[1] / scaled[1]
 
 
@@ -114,4 +129,6 @@ def in_part(box: Box, seen: Box) -> Box | None:
 
 def to_tensor(photo: Image.Image) -> Tensor:
     """An RGB image -> uint8 (3, H, W); (3, 224, 224) after `square`."""
-    return torch.from_numpy(np.array(photo)).permute(2, 0, 1).contiguous()  # of a copy, which torch may write to
+    return (
+        torch.from_numpy(np.array(photo)).permute(2, 0, 1).contiguous()
+    )  # of a copy, which torch may write to

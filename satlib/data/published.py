@@ -22,15 +22,25 @@ def load_flickr8k(folder: Path, require_images: bool = True) -> CaptionSet:
     Captions of 91 photographs in no split, and of one without a file, are ignored, as is common.
     """
     photos, texts = folder / "Flicker8k_Dataset", folder / "Flickr8k_text"
-    token, lists = texts / "Flickr8k.token.txt", {split: texts / f"Flickr_8k.{split}Images.txt" for split in SPLITS}
+    token, lists = (
+        texts / "Flickr8k.token.txt",
+        {split: texts / f"Flickr_8k.{split}Images.txt" for split in SPLITS},
+    )
     captions: dict[str, list[str]] = defaultdict(list)
     for number, line in read_lines(token):
         image, tab, caption = line.partition("\t")
         if not tab:
-            raise SatlibError(f"{token}, line {number}: expected IMAGE.jpg#NUMBER<tab>CAPTION, found {line[:60]!r}")
+            raise SatlibError(
+                f"{token}, line {number}: expected IMAGE.jpg#NUMBER<tab>CAPTION, found {line[:60]!r}"
+            )
         captions[image.partition("#")[0]] += clean([caption])
-    listed = [(line.strip(), split) for split, file in lists.items() for _, line in read_lines(file)]
-    examples = (Example(name, split, tuple(captions[name][:MAX_REFERENCES]), photos / name) for name, split in listed)
+    listed = [
+        (line.strip(), split) for split, file in lists.items() for _, line in read_lines(file)
+    ]
+    examples = (
+        Example(name, split, tuple(captions[name][:MAX_REFERENCES]), photos / name)
+        for name, split in listed
+    )
     return assemble("flickr8k", examples, photos, require_images)
 
 
@@ -64,11 +74,22 @@ def load_karpathy(path: Path, require_images: bool = True) -> CaptionSet:
     """
     listed = read_json(path, _File, "one of Karpathy's dataset files", "download it again").images
     first = listed[0].name if listed else ""
-    photos = next((path.parent / folder for folder in FOLDERS if (path.parent / folder / first).is_file()), path.parent)
-    renamed = {} if (photos / first).is_file() else {file.name: file for file in photos.glob("*2017/*.jpg")}
+    photos = next(
+        (path.parent / folder for folder in FOLDERS if (path.parent / folder / first).is_file()),
+        path.parent,
+    )
+    renamed = (
+        {}
+        if (photos / first).is_file()
+        else {file.name: file for file in photos.glob("*2017/*.jpg")}
+    )
     examples = []
     for image in listed:
         captions = clean(sentence.raw for sentence in image.sentences)[:MAX_REFERENCES]
         file = renamed.get(image.filename.rpartition("_")[2], photos / image.name)
-        examples.append(Example(image.name, split_name(image.split, f"{path}, {image.name}"), tuple(captions), file))
+        examples.append(
+            Example(
+                image.name, split_name(image.split, f"{path}, {image.name}"), tuple(captions), file
+            )
+        )
     return assemble(path.stem.removeprefix("dataset_"), examples, photos, require_images)

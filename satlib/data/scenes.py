@@ -29,7 +29,9 @@ from satlib.data.scenes_paint import SIDE, Point
 DIAMETER = {"small": (44.0, 52.0), "big": (76.0, 90.0)}
 MARGIN = 5.0  # between an object and the edge of the image
 NEAREST = 56.0  # minimum distance between the centres along the axis of the relation
-TOUCHING = 0.92  # and at least this share of the sum of the radii: close objects may overlap slightly
+TOUCHING = (
+    0.92  # and at least this share of the sum of the radii: close objects may overlap slightly
+)
 SLANT = 0.45  # maximum distance along the other axis, as a share of the distance along the first
 VISIBLE = 0.8  # minimum share of an object that clutter leaves visible
 
@@ -105,7 +107,12 @@ def scene(image_id: str, seed: int = 0) -> Scene:
     first = pick(random, grammar.COLOURS)
     second = pick(random, [colour for colour in grammar.COLOURS if colour != first])
     kinds = [
-        Kind(pick(random, grammar.SIZES), colour, pick(random, grammar.SHAPES), pick(random, grammar.TEXTURES))
+        Kind(
+            pick(random, grammar.SIZES),
+            colour,
+            pick(random, grammar.SHAPES),
+            pick(random, grammar.TEXTURES),
+        )
         for colour in (first, second)
     ]
     relation = pick(random, grammar.RELATIONS)
@@ -128,7 +135,11 @@ def mentions(words: Sequence[str], scene: Scene) -> list[int | None]:
     objects: list[int | None] = [None] * len(words)
     for phrase in grammar.phrases(words):
         true = [
-            [index for index, (attribute, value) in phrase.attributes.items() if getattr(thing, attribute) == value]
+            [
+                index
+                for index, (attribute, value) in phrase.attributes.items()
+                if getattr(thing, attribute) == value
+            ]
             for thing in scene.objects
         ]
         if len(true[0]) != len(true[1]):
@@ -160,7 +171,9 @@ def _random(seed: int, image_id: str, purpose: str) -> RandomState:
 
 def _places(random: RandomState, relation: str, diameters: Sequence[float]) -> list[Point]:
     """Two centres in the given relation, by rejection sampling: the first uniform draw that satisfies the limits above."""
-    room = np.array([[MARGIN + diameter / 2, SIDE - MARGIN - diameter / 2] for diameter in diameters])
+    room = np.array(
+        [[MARGIN + diameter / 2, SIDE - MARGIN - diameter / 2] for diameter in diameters]
+    )
     least = max(NEAREST, TOUCHING * sum(diameters) / 2)
     axis = 1 if relation in ("above", "below") else 0
     sign = 1 if relation in ("above", "left of") else -1
@@ -180,7 +193,10 @@ def _anywhere(random: RandomState) -> Point:
 def _occluded(canvas: paint.Canvas, random: RandomState, thing: Thing) -> paint.Canvas:
     """A copy of the canvas with a grey shape or a twig in front of an object."""
     angle, away = random.uniform(0, 2 * math.pi), thing.diameter / 2 * random.uniform(0.5, 1.1)
-    centre = (thing.centre[0] + round(math.cos(angle), 6) * away, thing.centre[1] + round(math.sin(angle), 6) * away)
+    centre = (
+        thing.centre[0] + round(math.cos(angle), 6) * away,
+        thing.centre[1] + round(math.sin(angle), 6) * away,
+    )
     canvas = deepcopy(canvas)
     if random.random_sample() < 0.5:
         paint.grey_shape(canvas, random, centre, thing.diameter * random.uniform(0.4, 0.7))

@@ -64,7 +64,9 @@ class Frame:
 
     text: str
     weight: int
-    of_second: bool = False  # the relation is that of Y to X ("X with Y above it"), not of X to Y ("X above Y")
+    of_second: bool = (
+        False  # the relation is that of Y to X ("X with Y above it"), not of X to Y ("X above Y")
+    )
     definite: bool = False  # the article may be "the"
     bare: bool = False  # the first article may be omitted, as is common in captions
     simple_first: bool = False  # no "with stripes" after X, because "with" or "and" follows
@@ -169,7 +171,11 @@ def _noun_phrase(random: RandomState, kind: Kind, simple: bool) -> str:
         white = "white " if variant < 0.4 else ""
         return f"{size} {kind.colour} {shape} with {white}{_synonym(random, _AFTER_WITH[kind.texture])}"
     texture = _synonym(random, _words(kind.texture))
-    return f"{size} {texture} {kind.colour} {shape}" if variant < 0.7 else f"{size} {kind.colour} {texture} {shape}"
+    return (
+        f"{size} {texture} {kind.colour} {shape}"
+        if variant < 0.7
+        else f"{size} {kind.colour} {texture} {shape}"
+    )
 
 
 def pick(random: RandomState, values: Sequence[Any]) -> Any:
@@ -193,11 +199,18 @@ def _words(value: str) -> tuple[str, ...]:
 
 _DESCRIBING = {
     word: (attribute, value)
-    for attribute, values in {"size": SIZES, "colour": COLOURS, "shape": SHAPES, "texture": TEXTURES}.items()
+    for attribute, values in {
+        "size": SIZES,
+        "colour": COLOURS,
+        "shape": SHAPES,
+        "texture": TEXTURES,
+    }.items()
     for value in values
     for word in _words(value)
 }
-_DESCRIBING_AFTER_WITH = {word: ("texture", value) for value, words in _AFTER_WITH.items() for word in words}
+_DESCRIBING_AFTER_WITH = {
+    word: ("texture", value) for value, words in _AFTER_WITH.items() for word in words
+}
 _NOUN = "|".join(word for word, (attribute, _) in _DESCRIBING.items() if attribute == "shape")
 _ADJECTIVE = "|".join(word for word, (attribute, _) in _DESCRIBING.items() if attribute != "shape")
 _NOUN_PHRASE = re.compile(
@@ -211,7 +224,9 @@ def phrases(words: Sequence[str]) -> list[Phrase]:
     describing, sentence, noun_phrases = _DESCRIBING | _DESCRIBING_AFTER_WITH, " ".join(words), []
     for match in _NOUN_PHRASE.finditer(sentence):
         start, own = sentence.count(" ", 0, match.start()), match[0].split()
-        attributes = {index: describing[word] for index, word in enumerate(own, start) if word in describing}
+        attributes = {
+            index: describing[word] for index, word in enumerate(own, start) if word in describing
+        }
         noun_phrases.append(Phrase(start, start + len(own), attributes))
     return noun_phrases
 
@@ -223,7 +238,9 @@ def parse(text: str | Sequence[str]) -> Meaning | None:
     if len(noun_phrases) != 2:
         return None
     x, y = noun_phrases
-    relation = _skeletons().get((*words[: x.start], "x", *words[x.stop : y.start], "y", *words[y.stop :]))
+    relation = _skeletons().get(
+        (*words[: x.start], "x", *words[x.stop : y.start], "y", *words[y.stop :])
+    )
     if relation is None or x.kind is None or y.kind is None:
         return None
     return Meaning.of(x.kind, relation, y.kind)

@@ -37,7 +37,9 @@ _SIN36, _COS36, _HALF_ROOT = 0.587785, 0.809017, 0.707107
 
 Point = tuple[float, float]  # x, y in pixels
 Part = tuple[slice, slice]  # rows and columns of a canvas
-Outline = Callable[[np.ndarray, np.ndarray], np.ndarray]  # x, y in units of half the size, y down -> signed distance
+Outline = Callable[
+    [np.ndarray, np.ndarray], np.ndarray
+]  # x, y in units of half the size, y down -> signed distance
 
 
 class Canvas:
@@ -50,7 +52,9 @@ class Canvas:
         self.pixels = pixels
         self.owner = np.full((SIDE, SIDE), -1, dtype=np.int8)
 
-    def blend(self, part: Part, colour: np.ndarray, cover: np.ndarray, owner: int | None = -1) -> None:
+    def blend(
+        self, part: Part, colour: np.ndarray, cover: np.ndarray, owner: int | None = -1
+    ) -> None:
         """Blend a colour, (3, 1, 1) or (3, h, w), into a part of the canvas with opacity `cover` (h, w), 0..1.
 
         The covered pixels belong to `owner` from then on; with None they keep their owner.
@@ -68,7 +72,10 @@ class Canvas:
 
 def _window(centre: Point, reach: float) -> tuple[Part, np.ndarray, np.ndarray]:
     """The part of the canvas within `reach` pixels of `centre`, and x (1, w) and y (h, 1) relative to the centre."""
-    columns, rows = (slice(max(0, math.floor(at - reach)), max(0, min(SIDE, math.ceil(at + reach)))) for at in centre)
+    columns, rows = (
+        slice(max(0, math.floor(at - reach)), max(0, min(SIDE, math.ceil(at + reach))))
+        for at in centre
+    )
     x = np.arange(columns.start, columns.stop, dtype=np.float32) + (0.5 - centre[0])
     y = np.arange(rows.start, rows.stop, dtype=np.float32) + (0.5 - centre[1])
     return (rows, columns), x[None, :], y[:, None]
@@ -108,7 +115,10 @@ def _star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     for _ in range(2):
         beyond = np.maximum(_COS36 * x - _SIN36 * y, 0)
         x, y = np.abs(x - 2 * _COS36 * beyond), y + 2 * _SIN36 * beyond
-    inner_x, inner_y = 0.5 * _SIN36, 0.5 * _COS36  # the inner corner between two points, half way to the centre
+    inner_x, inner_y = (
+        0.5 * _SIN36,
+        0.5 * _COS36,
+    )  # the inner corner between two points, half way to the centre
     return ((1 - inner_y) * x + inner_x * (y - 1)) / math.sqrt((1 - inner_y) ** 2 + inner_x**2)
 
 
@@ -124,7 +134,9 @@ OUTLINES: dict[str, Outline] = {
 }  # fmt: skip
 
 
-def _distance(centre: Point, size: float, tilt: float, outline: Outline) -> tuple[Part, np.ndarray, np.ndarray]:
+def _distance(
+    centre: Point, size: float, tilt: float, outline: Outline
+) -> tuple[Part, np.ndarray, np.ndarray]:
     """A shape's part of the canvas, and in pixels its tilted coordinates (x, y) and its signed distance (h, w)."""
     half = size / 2
     part, x, y = _window(centre, half * 1.25 + 4)
@@ -132,10 +144,16 @@ def _distance(centre: Point, size: float, tilt: float, outline: Outline) -> tupl
     return part, axes, outline(*(axes / half)) * half
 
 
-def named_object(canvas: Canvas, random: RandomState, number: int, centre: Point, size: float, kind: Kind) -> None:
+def named_object(
+    canvas: Canvas, random: RandomState, number: int, centre: Point, size: float, kind: Kind
+) -> None:
     """Paint a named object, `size` pixels across, with a soft shadow, a darker outline and its texture in white."""
     outline = OUTLINES[kind.shape]
-    jitter, tilt, turn = random.uniform(0.94, 1.06), random.uniform(-0.16, 0.16), between(random, 0, 3)
+    jitter, tilt, turn = (
+        random.uniform(0.94, 1.06),
+        random.uniform(-0.16, 0.16),
+        between(random, 0, 3),
+    )
     base = _colour(RGB[kind.colour], jitter)
     part, _, distance = _distance((centre[0] + 3, centre[1] + 4), size, tilt, outline)
     canvas.blend(part, _colour((0, 0, 0)), np.clip(0.5 - distance / 5, 0, 1) * 0.22, None)
@@ -172,12 +190,18 @@ def grey_shape(canvas: Canvas, random: RandomState, centre: Point, size: float) 
 
 def twig(canvas: Canvas, random: RandomState, centre: Point) -> None:
     """A thin brown line, 30 to 110 pixels long."""
-    half, thick, angle = random.uniform(15, 55), random.uniform(1.0, 2.2), random.uniform(0, math.pi)
+    half, thick, angle = (
+        random.uniform(15, 55),
+        random.uniform(1.0, 2.2),
+        random.uniform(0, math.pi),
+    )
     brown = _colour((0.42, 0.33, 0.25), random.uniform(0.7, 1.3))
     part, x, y = _window(centre, half + 4)
     along, across = _turned(x, y, angle)
     beyond = np.maximum(np.abs(along) - half, 0)
-    canvas.blend(part, brown, np.clip((thick + 0.5) - np.sqrt(beyond * beyond + across * across), 0, 1))
+    canvas.blend(
+        part, brown, np.clip((thick + 0.5) - np.sqrt(beyond * beyond + across * across), 0, 1)
+    )
 
 
 def speck(canvas: Canvas, random: RandomState, centre: Point) -> None:
@@ -198,8 +222,14 @@ def background(random: RandomState) -> np.ndarray:
     one = _colour(colorsys.hsv_to_rgb(hue, random.uniform(0.03, 0.2), value))
     saturation, darker = random.uniform(0.03, 0.2), random.uniform(0.05, 0.14)
     two = _colour(colorsys.hsv_to_rgb((hue + other_hue) % 1, saturation, value - darker))
-    mix = pick(random, (_gradient, _mist, _horizon, _tiles, _hills))(random)  # 0..1, the share of the second colour
-    grain = np.frombuffer(random.bytes(SIDE * SIDE), dtype=np.uint8).reshape(SIDE, SIDE).astype(np.float32)
+    mix = pick(random, (_gradient, _mist, _horizon, _tiles, _hills))(
+        random
+    )  # 0..1, the share of the second colour
+    grain = (
+        np.frombuffer(random.bytes(SIDE * SIDE), dtype=np.uint8)
+        .reshape(SIDE, SIDE)
+        .astype(np.float32)
+    )
     return one + mix * (two - one) + (grain - 127.5) * (random.uniform(0.01, 0.06) / 255)
 
 
@@ -241,7 +271,11 @@ def _hills(random: RandomState) -> np.ndarray:
     """Two parabolic hills, one in front of the other."""
     mix = 0.3 * _STEPS[:, None]
     for depth in (0.6, 1.0):
-        top, middle, steep = random.uniform(0.35 + depth / 4, 0.85), random.random_sample(), random.uniform(0.2, 1.2)
+        top, middle, steep = (
+            random.uniform(0.35 + depth / 4, 0.85),
+            random.random_sample(),
+            random.uniform(0.2, 1.2),
+        )
         skyline = top + steep * (_STEPS - middle) ** 2
         hill = np.clip((_STEPS[:, None] - skyline[None, :]) * SIDE + 0.5, 0, 1)
         mix = mix + hill * (depth - mix)

@@ -72,12 +72,16 @@ class Vocabulary:
 
     def __init__(self, words: Sequence[str]) -> None:
         if not words or len(set(words)) != len(words):
-            raise SatlibError("a vocabulary needs at least one word and no duplicates; build it from training captions")
+            raise SatlibError(
+                "a vocabulary needs at least one word and no duplicates; build it from training captions"
+            )
         self.words = (*SPECIALS, *words)
         self._ids = {word: i for i, word in enumerate(self.words)}
 
     @classmethod
-    def from_captions(cls, captions: Iterable[str], size: int = 10_000, min_count: int = 1) -> "Vocabulary":
+    def from_captions(
+        cls, captions: Iterable[str], size: int = 10_000, min_count: int = 1
+    ) -> "Vocabulary":
         """The `size` - 2 most frequent words of the *training* captions, those that occur at least `min_count` times.
 
         Equally frequent words are in alphabetical order, so that the same captions give the same ids.

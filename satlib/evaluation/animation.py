@@ -15,7 +15,9 @@ PAUSE, LAST = 700, 2100  # milliseconds that a word is shown, and the last one
 _LIGHT, _ON_LIGHT = "#ffd34d", "#1b1c1f"  # behind the current word, and the word
 
 
-def animate(photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path, view: str = "whole") -> None:
+def animate(
+    photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path, view: str = "whole"
+) -> None:
     """Write, for each word, the photograph lit by its map of alphas (C, h, w), beside the sentence with the word emphasised."""
     pixels = plots.scaled(photo, LONGEST)
     height, width = pixels.shape[:2]
@@ -31,7 +33,9 @@ def animate(photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path
         places.append((x, y, x + length))
         x += length + font.size / 2
     frames = []
-    for current, alpha in enumerate(plots.spread(photo.size, alphas[: len(words)], (height, width), view).numpy()):
+    for current, alpha in enumerate(
+        plots.spread(photo.size, alphas[: len(words)], (height, width), view).numpy()
+    ):
         frame = Image.new("RGB", (across, max(height, round(y + step + margin))), plots.GROUND)
         frame.paste(Image.fromarray(plots.light(pixels, alpha)))
         draw = ImageDraw.Draw(frame)
@@ -42,4 +46,12 @@ def animate(photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path
         frames.append(frame)
     durations = [PAUSE] * (len(frames) - 1) + [LAST]
     with replacing(path) as partial:
-        frames[0].save(partial, "WEBP", save_all=True, append_images=frames[1:], duration=durations, loop=0, quality=75)
+        frames[0].save(
+            partial,
+            "WEBP",
+            save_all=True,
+            append_images=frames[1:],
+            duration=durations,
+            loop=0,
+            quality=75,
+        )

@@ -30,7 +30,9 @@ def images_of(data: CaptionSet, split: str) -> tuple[Example, ...]:
     """The examples of a split, which must have some."""
     examples = data.split(split)
     if not examples:
-        raise SatlibError(f"{data.name} has no images in its {split} split; choose another with --split")
+        raise SatlibError(
+            f"{data.name} has no images in its {split} split; choose another with --split"
+        )
     return examples
 
 
@@ -58,8 +60,13 @@ def generate(
 
 def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> float:
     """Corpus BLEU-4 in percent, of satlib's own words: it selects the best epoch."""
-    references = {example.image_id: [" ".join(tokenise(line)) for line in example.references] for example in examples}
-    return metrics.bleu({image: " ".join(captions[image].words) for image in references}, references)["BLEU-4"]
+    references = {
+        example.image_id: [" ".join(tokenise(line)) for line in example.references]
+        for example in examples
+    }
+    return metrics.bleu(
+        {image: " ".join(captions[image].words) for image in references}, references
+    )["BLEU-4"]
 
 
 def evaluate(
@@ -88,7 +95,9 @@ def evaluate(
     decoding = msgspec.structs.replace(captioner.recipe.decoding, **given)
     recipe = msgspec.structs.replace(captioner.recipe, decoding=decoding)
     columns = maps.sharpness(captions[example.image_id] for example in examples)
-    if data.name == "scenes" and recipe.decoder.attention != "none":  # a uniform map has no peak to measure
+    if (
+        data.name == "scenes" and recipe.decoder.attention != "none"
+    ):  # a uniform map has no peak to measure
         words = [maps.measure_all([example], captions) for example in examples]
         columns["named words"] = [float(len(own)) for own in words]
         columns["peak"] = [sum(word.values["peak"] for word in own) for own in words]
@@ -97,7 +106,10 @@ def evaluate(
 
 
 def score(
-    captions: Mapping[str, str], data: CaptionSet, split: str, columns_of_maps: metrics.Columns | None = None
+    captions: Mapping[str, str],
+    data: CaptionSet,
+    split: str,
+    columns_of_maps: metrics.Columns | None = None,
 ) -> dict[str, Any]:
     """An evaluation of captions by image id, whoever wrote them, without a recipe.
 
@@ -107,7 +119,9 @@ def score(
     references = {example.image_id: example.references for example in images_of(data, split)}
     columns, notes = metrics.measure(captions, references)
     if data.name == "scenes":
-        right = [scenes.exact_match(text, scenes.scene(image_id)) for image_id, text in captions.items()]
+        right = [
+            scenes.exact_match(text, scenes.scene(image_id)) for image_id, text in captions.items()
+        ]
         columns["exact match"] = [float(exact) for exact in right]
     else:
         columns |= inventions.measure(captions, references)
@@ -149,7 +163,9 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         SatlibError: the file is missing, or is not an evaluation.
     """
-    evaluation = read_json(path, dict[str, Any], "an evaluation", "create it again with `satlib evaluate`")
+    evaluation = read_json(
+        path, dict[str, Any], "an evaluation", "create it again with `satlib evaluate`"
+    )
     if not {"data", "split", "metrics", "statistics"} <= evaluation.keys():
         raise SatlibError(f"{path} is not an evaluation; create it again with `satlib evaluate`")
     return evaluation

@@ -11,8 +11,18 @@ from importlib import resources
 from satlib.data.text import tokenise
 
 # Common objects of everyday photographs, one kind a line; a plural with -s or -es need not be listed.
-KINDS = resources.files("satlib.evaluation").joinpath("kinds.txt").read_text(encoding="utf-8").splitlines()
-_KIND = {form: line.split()[0] for line in KINDS for word in line.split() for form in (word, f"{word}s", f"{word}es")}
+KINDS = (
+    resources.files("satlib.evaluation")
+    .joinpath("kinds.txt")
+    .read_text(encoding="utf-8")
+    .splitlines()
+)
+_KIND = {
+    form: line.split()[0]
+    for line in KINDS
+    for word in line.split()
+    for form in (word, f"{word}s", f"{word}es")
+}
 
 
 def objects(text: str) -> set[str]:
@@ -20,12 +30,20 @@ def objects(text: str) -> set[str]:
     return {_KIND[word] for word in tokenise(text) if word in _KIND}
 
 
-def measure(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> dict[str, list[float]]:
+def measure(
+    captions: Mapping[str, str], references: Mapping[str, Sequence[str]]
+) -> dict[str, list[float]]:
     """The columns of an evaluation: in each caption, the objects, the invented ones, and whether there are any."""
-    columns: dict[str, list[float]] = {"objects": [], "invented objects": [], "captions that invent": []}
+    columns: dict[str, list[float]] = {
+        "objects": [],
+        "invented objects": [],
+        "captions that invent": [],
+    }
     for image, caption in captions.items():
         mentioned = objects(caption)
         invented = mentioned - set().union(*map(objects, references[image]))
-        for column, number in zip(columns.values(), (len(mentioned), len(invented), bool(invented)), strict=True):
+        for column, number in zip(
+            columns.values(), (len(mentioned), len(invented), bool(invented)), strict=True
+        ):
             column.append(float(number))
     return columns

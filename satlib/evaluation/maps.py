@@ -36,7 +36,9 @@ from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Caption, Captioner
 
 MEASURES = ("mass", "mass even", "mass mean map", "peak", "peak centre", "peak mean map")
-CENTRE = SIZE // 2 * SIZE + SIZE // 2  # the pixel at the centre of the square, as an index of the flattened pixels
+CENTRE = (
+    SIZE // 2 * SIZE + SIZE // 2
+)  # the pixel at the centre of the square, as an index of the flattened pixels
 BATCH = 16  # photographs: five captions of each are in memory, with the probability of every word
 
 
@@ -67,24 +69,34 @@ def sharpness(captions: Iterable[Caption]) -> metrics.Columns:
     for caption in captions:
         alphas = caption.alphas.flatten(1)
         columns["map entropy"].append(entropy(alphas).mean().item())
-        columns["map movement"].append(movement(alphas.unsqueeze(0)).mean().item() if len(alphas) > 1 else None)
+        columns["map movement"].append(
+            movement(alphas.unsqueeze(0)).mean().item() if len(alphas) > 1 else None
+        )
     return columns
 
 
 def upsample(alphas: Tensor) -> Tensor:
     """Attention maps (C, h, w) as pixels (C, 224, 224), float64, each of the sum 1; drawings also blur them (`plots.upsample`)."""
     cells = alphas.double().unsqueeze(1)
-    pixels = functional.interpolate(cells, size=(SIZE, SIZE), mode="bilinear", align_corners=False).squeeze(1)
+    pixels = functional.interpolate(
+        cells, size=(SIZE, SIZE), mode="bilinear", align_corners=False
+    ).squeeze(1)
     return pixels / pixels.sum((1, 2), keepdim=True)
 
 
-def measure(image_id: str, alphas: Tensor, targets: Sequence[Target], peaked: bool = True) -> list[Measurement]:
+def measure(
+    image_id: str, alphas: Tensor, targets: Sequence[Target], peaked: bool = True
+) -> list[Measurement]:
     """Compare the maps of a caption's words, alphas (C, h, w), with the regions of what they name; even maps have no peak."""
     if not targets:
         return []
     alphas = alphas.double()
     alphas = alphas / alphas.sum((1, 2), keepdim=True)
-    pixels = upsample(torch.stack([alphas.mean(0), *(alphas[target.index] for target in targets)])).flatten(1).numpy()
+    pixels = (
+        upsample(torch.stack([alphas.mean(0), *(alphas[target.index] for target in targets)]))
+        .flatten(1)
+        .numpy()
+    )
     peaks = pixels.astype(np.float32).argmax(1)  # single precision: equal pixels stay equal
     measurements = []
     for row, target in enumerate(targets, 1):
@@ -109,19 +121,27 @@ def summary(measurements: Sequence[Measurement]) -> dict[str, Any]:
 
     They are of all words, and by kind, the most frequent first; a word that names things of two kinds counts in both.
     """
-    at = {image_id: row for row, image_id in enumerate(dict.fromkeys(word.image_id for word in measurements))}
+    at = {
+        image_id: row
+        for row, image_id in enumerate(dict.fromkeys(word.image_id for word in measurements))
+    }
     by_kind: dict[str, list[Measurement]] = defaultdict(list)
     for word in measurements:
         for kind in word.kinds:
             by_kind[kind].append(word)
     kinds = sorted(by_kind, key=lambda kind: (-len(by_kind[kind]), kind))
-    return {"all": _means(measurements, at), "by kind": {kind: _means(by_kind[kind], at) for kind in kinds}}
+    return {
+        "all": _means(measurements, at),
+        "by kind": {kind: _means(by_kind[kind], at) for kind in kinds},
+    }
 
 
 def _means(group: Sequence[Measurement], at: Mapping[str, int]) -> dict[str, Any]:
     """The means of a group of words, with intervals; `at` numbers all images."""
     names = list(group[0].values) if group else []
-    means: dict[str, Any] = {name: 100 * math.fsum(word.values[name] for word in group) / len(group) for name in names}
+    means: dict[str, Any] = {
+        name: 100 * math.fsum(word.values[name] for word in group) / len(group) for name in names
+    }
     rows = [at[word.image_id] for word in group]
     if len(set(rows)) > 1:
         sums = np.zeros((len(at), len(names) + 1))
@@ -129,7 +149,9 @@ def _means(group: Sequence[Measurement], at: Mapping[str, int]) -> dict[str, Any
         totals = statistics.resamples(len(at)) @ sums
         totals = totals[totals[:, -1] > 0]  # a rare kind is not in every sample
         resampled = dict(zip(names, (100 * totals[:, :-1] / totals[:, -1:]).T, strict=True))
-        means["intervals"] = {name: list(statistics.interval(values)) for name, values in resampled.items()}
+        means["intervals"] = {
+            name: list(statistics.interval(values)) for name, values in resampled.items()
+        }
     return {"words": len(group), **means}
 
 
@@ -137,8 +159,13 @@ def render(means: Mapping[str, Any]) -> str:
     """A `summary` as a table for a terminal; ± is half the width of the 95 % interval."""
     rows = []
     for name, group in {"all words": means["all"], **means["by kind"]}.items():
-        half = {measure: (high - low) / 2 for measure, (low, high) in group.get("intervals", {}).items()}
-        cells = (f"{group[measure]:.1f} ± {half[measure]:.1f}" if measure in half else "-" for measure in MEASURES)
+        half = {
+            measure: (high - low) / 2 for measure, (low, high) in group.get("intervals", {}).items()
+        }
+        cells = (
+            f"{group[measure]:.1f} ± {half[measure]:.1f}" if measure in half else "-"
+            for measure in MEASURES
+        )
         rows.append([name, group["words"], *cells])
     return tabulate(rows, ["percent", "words", *MEASURES], stralign="right", disable_numparse=True)
 
@@ -147,7 +174,11 @@ def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     """The words of a caption that correctly describe one of a scene's objects, with the object's visible pixels."""
     scene = scenes.scene(example.image_id)
     masks, targets = scene.masks, []
-    kinds = {index: kind for phrase in scenes.grammar.phrases(words) for index, (kind, _) in phrase.attributes.items()}
+    kinds = {
+        index: kind
+        for phrase in scenes.grammar.phrases(words)
+        for index, (kind, _) in phrase.attributes.items()
+    }
     for index, number in enumerate(scenes.mentions(words, scene)):
         if number is not None:
             targets.append(Target(index, (kinds[index],), masks[number]))
@@ -165,17 +196,23 @@ def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
     for phrase in scenes.grammar.phrases(words):
         for number in {numbers[index] for index in phrase.attributes} - {None}:
             wrong = [index for index in phrase.attributes if numbers[index] is None]
-            targets += [Target(index, (phrase.attributes[index][0],), masks[number]) for index in wrong]
+            targets += [
+                Target(index, (phrase.attributes[index][0],), masks[number]) for index in wrong
+            ]
     return targets
 
 
-def measure_all(examples: Iterable[Example], captions: Mapping[str, Caption], peaked: bool = True) -> list[Measurement]:
+def measure_all(
+    examples: Iterable[Example], captions: Mapping[str, Caption], peaked: bool = True
+) -> list[Measurement]:
     """Measure every word of the scenes' captions, by image id, that describes an object."""
     measurements = []
     for example in examples:
         caption = captions[example.image_id]
         alphas = caption.alphas[: len(caption.words)]
-        measurements += measure(example.image_id, alphas, scene_targets(example, caption.words), peaked)
+        measurements += measure(
+            example.image_id, alphas, scene_targets(example, caption.words), peaked
+        )
     return measurements
 
 
@@ -191,7 +228,9 @@ def in_boxes(boxes: Iterable[Box]) -> np.ndarray:
 
 
 @torch.inference_mode()
-def forced(captioner: Captioner, batch: Tensor, references: Sequence[Sequence[str]]) -> list[list[Tensor]]:
+def forced(
+    captioner: Captioner, batch: Tensor, references: Sequence[Sequence[str]]
+) -> list[list[Tensor]]:
     """The maps of the words of true captions, by teacher forcing; words outside the vocabulary are unknown words, as in training.
 
     For B images (B, 3, 224, 224), or their annotation vectors (B, L, D), and the references of each: (C, h, w) for each reference.
@@ -199,7 +238,11 @@ def forced(captioner: Captioner, batch: Tensor, references: Sequence[Sequence[st
     captioner.eval()
     a = captioner.annotations(batch.to(captioner.device))
     rows = torch.tensor([row for row, own in enumerate(references) for _ in own], device=a.device)
-    ids = [torch.tensor(captioner.vocabulary.encode(reference)) for own in references for reference in own]
+    ids = [
+        torch.tensor(captioner.vocabulary.encode(reference))
+        for own in references
+        for reference in own
+    ]
     # What follows a caption is padding, which no earlier word depends on.
     output = captioner.decoder(a[rows], pad_sequence(ids, True, END).to(a.device))
     maps = iter(output.alphas.float().cpu().unflatten(2, captioner.encoder.grid))
@@ -207,7 +250,11 @@ def forced(captioner: Captioner, batch: Tensor, references: Sequence[Sequence[st
 
 
 def measure_true(
-    captioner: Captioner, data: CaptionSet, reader: Reader, examples: Sequence[Example], entities: Entities
+    captioner: Captioner,
+    data: CaptionSet,
+    reader: Reader,
+    examples: Sequence[Example],
+    entities: Entities,
 ) -> list[Measurement]:
     """Measure true captions of photographs: of each phrase that has boxes the last word, usually its noun.
 
@@ -222,15 +269,27 @@ def measure_true(
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
     measurements = []
     for batch, images in zip(progress_bar(batches, desc="true captions"), inputs, strict=True):
-        references = [list(dict.fromkeys(example.references)) for example in batch]  # of two equal ones, one
-        for example, own, maps in zip(batch, references, forced(captioner, images, references), strict=True):
+        references = [
+            list(dict.fromkeys(example.references)) for example in batch
+        ]  # of two equal ones, one
+        for example, own, maps in zip(
+            batch, references, forced(captioner, images, references), strict=True
+        ):
             seen = WHOLE  # a file is opened for the view "crop" alone, which depends on its size
             if captioner.view != "whole":
                 seen = seen_part(data.photo(example).size, captioner.view)
             for reference, alphas in zip(own, maps, strict=True):
-                phrases = [p for p in entities.phrases(example.image_id, tokenise(reference), seen) if p.boxes]
-                targets = [Target(phrase.head, phrase.kinds, in_boxes(phrase.boxes)) for phrase in phrases]
+                phrases = [
+                    p
+                    for p in entities.phrases(example.image_id, tokenise(reference), seen)
+                    if p.boxes
+                ]
+                targets = [
+                    Target(phrase.head, phrase.kinds, in_boxes(phrase.boxes)) for phrase in phrases
+                ]
                 measurements += measure(example.image_id, alphas, targets, peaked)
     if not measurements:
-        raise SatlibError(f"{entities.path} has no boxes for the captions of these {len(examples):,} photographs")
+        raise SatlibError(
+            f"{entities.path} has no boxes for the captions of these {len(examples):,} photographs"
+        )
     return measurements

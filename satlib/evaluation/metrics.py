@@ -38,9 +38,13 @@ _PARAPHRASES = _METEOR_JAR.parent / "data" / "paraphrase-en.gz"
 # METEOR reads and prints numbers with the locale's decimal point; without the encoding, "café" is read wrongly.
 _LOCALE = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
 
-_FULL_STOPS = regex.compile(r"(?![\x00-\x7f])\p{Terminal_Punctuation}")  # and commas, of other scripts
+_FULL_STOPS = regex.compile(
+    r"(?![\x00-\x7f])\p{Terminal_Punctuation}"
+)  # and commas, of other scripts
 _BREAKS = re.compile(r"[\x00-\x1f\x7f]|\|\|\|")  # would misalign all captions after this one
-_CHARACTER = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]\p{M}*")
+_CHARACTER = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]\p{M}*"
+)
 
 _Ngram = tuple[Hashable, ...]
 _Vector = tuple[int, list[dict[_Ngram, float]], list[float]]
@@ -58,20 +62,30 @@ def measure(
         SatlibError: the image ids differ, or no reference of an image has a word.
     """
     if unpaired := sorted(hypotheses.keys() ^ references.keys()):
-        raise SatlibError(f"{len(unpaired)} images have no caption or no reference ({unpaired[0]}, for example)")
+        raise SatlibError(
+            f"{len(unpaired)} images have no caption or no reference ({unpaired[0]}, for example)"
+        )
     generated, human = split_words(hypotheses, references)
     words = {image: [line.split() for line in lines] for image, lines in human.items()}
     counts = [bleu_counts(line.split(), words[image]) for image, line in generated.items()]
     columns = {name: [float(row[i]) for row in counts] for i, name in enumerate(BLEU)}
     rouge, cider = Rouge(), Cider(words)
-    columns["ROUGE-L"] = [100 * float(rouge.calc_score([line], human[image])) for image, line in generated.items()]
+    columns["ROUGE-L"] = [
+        100 * float(rouge.calc_score([line], human[image])) for image, line in generated.items()
+    ]
     columns["CIDEr"] = [100 * cider.score(image, line.split()) for image, line in generated.items()]
     notes = []
-    if meteor and sum(any(map(is_character, line.split())) for line in generated.values()) > len(generated) / 2:
+    if (
+        meteor
+        and sum(any(map(is_character, line.split())) for line in generated.values())
+        > len(generated) / 2
+    ):
         notes.append("METEOR is missing: it is for English")
     elif meteor:
         try:
-            columns |= dict(zip(METEOR, meteor_statistics(generated, human).T.tolist(), strict=True))
+            columns |= dict(
+                zip(METEOR, meteor_statistics(generated, human).T.tolist(), strict=True)
+            )
         except SatlibError as error:
             notes.append(f"{error}; the other scores are complete")
     return columns, notes
@@ -84,9 +98,13 @@ def split_words(
     raw = [*hypotheses.values(), *(line for image in hypotheses for line in references[image])]
     lines = iter(ptb.split([_one_line(caption) for caption in raw]))
     generated = {image: next(lines) for image in hypotheses}
-    human = {image: list(filter(None, [next(lines) for _ in references[image]])) for image in hypotheses}
+    human = {
+        image: list(filter(None, [next(lines) for _ in references[image]])) for image in hypotheses
+    }
     if wordless := [image for image, own in human.items() if not own]:
-        raise SatlibError(f"no reference of {wordless[0]} has a word in it; correct it or leave the image out")
+        raise SatlibError(
+            f"no reference of {wordless[0]} has a word in it; correct it or leave the image out"
+        )
     return generated, human
 
 
@@ -99,16 +117,22 @@ def _one_line(caption: str) -> str:
 def ngrams(words: Sequence[Hashable]) -> Counter[_Ngram]:
     """How often each n-gram, n = 1 to 4, occurs in a caption."""
     return Counter(
-        tuple(words[start : start + n]) for n in range(1, LONGEST + 1) for start in range(len(words) - n + 1)
+        tuple(words[start : start + n])
+        for n in range(1, LONGEST + 1)
+        for start in range(len(words) - n + 1)
     )
 
 
-def bleu_counts(words: Sequence[Hashable], references: Sequence[Sequence[Hashable]]) -> tuple[int, ...]:
+def bleu_counts(
+    words: Sequence[Hashable], references: Sequence[Sequence[Hashable]]
+) -> tuple[int, ...]:
     """What BLEU counts in a caption (Papineni et al., 2002), in the order of the columns `BLEU`.
 
     The reference length is the closest one, of two the shorter. Matches are clipped at the most that one reference has.
     """
-    length = min((len(reference) for reference in references), key=lambda own: (abs(own - len(words)), own))
+    length = min(
+        (len(reference) for reference in references), key=lambda own: (abs(own - len(words)), own)
+    )
     most: Counter[_Ngram] = Counter()
     for reference in references:
         most |= ngrams(reference)
@@ -123,13 +147,18 @@ def bleu_scores(sums: np.ndarray, guesses: np.ndarray) -> dict[str, np.ndarray]:
 
     `sums` are the sums of their `bleu_counts` (R, 6); `guesses` is how many n-grams they have (R, 4).
     """
-    small, tiny = 1e-9, 1e-15  # the COCO tools' own: without a match of 4 words, BLEU-4 can be 0.02 instead of 0
+    small, tiny = (
+        1e-9,
+        1e-15,
+    )  # the COCO tools' own: without a match of 4 words, BLEU-4 can be 0.02 instead of 0
     precision = (sums[:, 2:] + tiny) / (guesses + small)
     bleu = np.cumprod(precision, axis=1) ** (1 / np.arange(1, LONGEST + 1))
     ratio = (sums[:, 0] + tiny) / (sums[:, 1] + small)
     penalty = np.where(ratio < 1, np.exp(1 - 1 / np.minimum(ratio, 1)), 1.0)
     penalised = {f"BLEU-{n}": 100 * penalty * bleu[:, n - 1] for n in range(1, LONGEST + 1)}
-    return penalised | {f"BLEU-{n} (no brevity penalty)": 100 * bleu[:, n - 1] for n in range(1, LONGEST + 1)}
+    return penalised | {
+        f"BLEU-{n} (no brevity penalty)": 100 * bleu[:, n - 1] for n in range(1, LONGEST + 1)
+    }
 
 
 def guesses(words: np.ndarray) -> np.ndarray:
@@ -137,9 +166,14 @@ def guesses(words: np.ndarray) -> np.ndarray:
     return np.maximum(words[:, None] - np.arange(LONGEST), 0)
 
 
-def bleu(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def bleu(
+    hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
     """Corpus BLEU-1..4 in percent, with and without brevity penalty, of captions whose words are joined by spaces."""
-    rows = [bleu_counts(line.split(), [own.split() for own in references[key]]) for key, line in hypotheses.items()]
+    rows = [
+        bleu_counts(line.split(), [own.split() for own in references[key]])
+        for key, line in hypotheses.items()
+    ]
     counts = np.array(rows)
     scores = bleu_scores(counts.sum(0, keepdims=True), guesses(counts[:, 0]).sum(0, keepdims=True))
     return {name: float(score[0]) for name, score in scores.items()}
@@ -154,7 +188,9 @@ class Cider:
         self._images: Counter[_Ngram] = Counter()
         for own in references.values():
             self._images.update({ngram for words in own for ngram in ngrams(words)})
-        self._vectors = {image: [self._vector(words) for words in own] for image, own in references.items()}
+        self._vectors = {
+            image: [self._vector(words) for words in own] for image, own in references.items()
+        }
 
     def score(self, image_id: str, words: Sequence[Hashable]) -> float:
         """CIDEr-D of a caption, 0 to 10."""
@@ -162,9 +198,13 @@ class Cider:
         total = 0.0
         for their_length, their_weights, their_norms in self._vectors[image_id]:
             similarity = 0.0
-            for own, theirs, norm, their_norm in zip(weights, their_weights, norms, their_norms, strict=True):
+            for own, theirs, norm, their_norm in zip(
+                weights, their_weights, norms, their_norms, strict=True
+            ):
                 if norm and their_norm:
-                    shared = sum(min(w, theirs.get(g, 0.0)) * theirs.get(g, 0.0) for g, w in own.items())
+                    shared = sum(
+                        min(w, theirs.get(g, 0.0)) * theirs.get(g, 0.0) for g, w in own.items()
+                    )
                     similarity += shared / (norm * their_norm)
             total += similarity * math.exp(-((length - their_length) ** 2) / (2 * SIGMA**2))
         return 10 * total / LONGEST / len(self._vectors[image_id])
@@ -173,17 +213,27 @@ class Cider:
         """A caption's length; for each n, the weights of its n-grams and their norm."""
         weights: list[dict[_Ngram, float]] = [{} for _ in range(LONGEST)]
         for ngram, count in ngrams(words).items():
-            weights[len(ngram) - 1][ngram] = count * math.log(self._number / max(self._images[ngram], 1))
-        return len(words), weights, [math.sqrt(sum(weight**2 for weight in own.values())) for own in weights]
+            weights[len(ngram) - 1][ngram] = count * math.log(
+                self._number / max(self._images[ngram], 1)
+            )
+        return (
+            len(words),
+            weights,
+            [math.sqrt(sum(weight**2 for weight in own.values())) for own in weights],
+        )
 
 
 def java_available() -> bool:
     """Whether a working Java is on the PATH (a Mac without Java has a `java` that only says what to install)."""
     java = shutil.which("java")
-    return java is not None and subprocess.run([java, "-version"], capture_output=True).returncode == 0
+    return (
+        java is not None and subprocess.run([java, "-version"], capture_output=True).returncode == 0
+    )
 
 
-def meteor_statistics(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> np.ndarray:
+def meteor_statistics(
+    hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]
+) -> np.ndarray:
     """What METEOR 1.5, with the options of the COCO tools, counts in each caption and its best reference: (N, 23).
 
     Raises:
@@ -193,25 +243,42 @@ def meteor_statistics(hypotheses: Mapping[str, str], references: Mapping[str, Se
         raise SatlibError(f"METEOR is missing: no working Java was found; {GET_JAVA}")
     # Every image needs the same number of references. The best one counts, so repeating the last changes nothing.
     most = max(len(lines) for lines in references.values())
-    padded = [line for image in hypotheses for line in [*references[image], *[references[image][-1]] * most][:most]]
+    padded = [
+        line
+        for image in hypotheses
+        for line in [*references[image], *[references[image][-1]] * most][:most]
+    ]
     with tempfile.TemporaryDirectory(prefix="satlib-meteor-") as folder:
         for name, lines in (("hypotheses", hypotheses.values()), ("references", padded)):
             Path(folder, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        command = ["java", "-Xmx2G", *_LOCALE, "-jar", str(_METEOR_JAR), "hypotheses", "references", "-ssOut"]
+        command = [
+            "java",
+            "-Xmx2G",
+            *_LOCALE,
+            "-jar",
+            str(_METEOR_JAR),
+            "hypotheses",
+            "references",
+            "-ssOut",
+        ]
         command += ["-r", str(most), "-l", "en", "-norm", "-a", str(_PARAPHRASES)]
         finished = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8")
     if finished.returncode:
         raise SatlibError(f"METEOR is missing: {finished.stderr.strip()}")
     counted = np.array([line.split() for line in finished.stdout.splitlines()], dtype=np.float64)
     words, chunks, matches = counted[:, :2], 20, counted[:, -2:]
-    counted[(matches == words).all(1) & (counted[:, chunks] == 1), chunks] = 0  # as the program does when it scores
+    counted[(matches == words).all(1) & (counted[:, chunks] == 1), chunks] = (
+        0  # as the program does when it scores
+    )
     return counted
 
 
 def meteor_scores(sums: np.ndarray) -> np.ndarray:
     """METEOR 1.5 in percent, from the sums (R, 23) of `meteor_statistics`, as the program computes it -> (R,)."""
     lengths, functions = sums[:, :2], sums[:, 2:4]  # of the caption, of the reference
-    stages = sums[:, 4:20].reshape(-1, 4, 2, 2)  # stage, content or function word, caption or reference
+    stages = sums[:, 4:20].reshape(
+        -1, 4, 2, 2
+    )  # stage, content or function word, caption or reference
     chunks, matched = sums[:, 20], sums[:, 21:23]
     weighted = np.einsum("rskc,s,k->rc", stages, _WEIGHTS, (_DELTA, 1 - _DELTA))
     whole = _DELTA * (lengths - functions) + (1 - _DELTA) * functions

@@ -23,7 +23,11 @@ from satlib.data.images import SIZE, seen_box
 from satlib.files import replacing
 
 END_LABEL = "(end)"
-GROUND, BRIGHT, PALE = "#24262b", "#ffffff", "#a6abb5"  # behind lit photographs; text on it; text of less weight
+GROUND, BRIGHT, PALE = (
+    "#24262b",
+    "#ffffff",
+    "#a6abb5",
+)  # behind lit photographs; text on it; text of less weight
 INK = "#6b7080"  # lines that are no data
 _PANEL = 1.6  # inches
 _COLUMNS = 6
@@ -52,7 +56,10 @@ class NotebookFigure(Figure):
 class Photographs(NotebookFigure):
     """A figure that a notebook displays as a JPEG, much smaller than a PNG; nbconvert does not show WebP."""
 
-    display_as: ClassVar[dict[str, Any]] = {"format": "jpeg", "pil_kwargs": {"quality": 85, "subsampling": 0}}
+    display_as: ClassVar[dict[str, Any]] = {
+        "format": "jpeg",
+        "pil_kwargs": {"quality": 85, "subsampling": 0},
+    }
 
 
 class Strip(Photographs):
@@ -84,12 +91,18 @@ def attention_figure(
     each map. `view` is how the encoder crops the photograph; the rest stays dark. `path` is of a PNG file.
     """
     if len(alphas) not in (len(words), len(words) + 1):
-        raise ValueError(f"{len(words)} words need as many maps, or one more for the end mark, not {len(alphas)}")
+        raise ValueError(
+            f"{len(words)} words need as many maps, or one more for the end mark, not {len(alphas)}"
+        )
     pixels = scaled(photo, SIZE if max(photo.size) <= SIZE else 2 * SIZE)
     maps = spread(photo.size, alphas, pixels.shape[:2], view).numpy()
     rows = math.ceil((1 + len(maps)) / _COLUMNS)
-    columns = math.ceil((1 + len(maps)) / rows)  # as even as possible: no last row with a single panel
-    shape = min(max(pixels.shape[0] / pixels.shape[1], 0.5), 1.5)  # a very long photograph is drawn small in its panel
+    columns = math.ceil(
+        (1 + len(maps)) / rows
+    )  # as even as possible: no last row with a single panel
+    shape = min(
+        max(pixels.shape[0] / pixels.shape[1], 0.5), 1.5
+    )  # a very long photograph is drawn small in its panel
     height = _PANEL * shape + (0.4 if betas is None else 0.62)
     figure = Strip(figsize=(_PANEL * columns, height * rows))
     figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.05, wspace=0, hspace=0)
@@ -140,7 +153,9 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
     for axis in (left, right):
         for dash, line, name in (("-", kept, "kept"), (":", lowest, "lowest dev NLL")):
             label = f"{name}: epoch {line['epoch']}"
-            axis.axvline(line["epoch"], label=label, color=INK, linewidth=1.5, zorder=1.5, linestyle=dash)
+            axis.axvline(
+                line["epoch"], label=label, color=INK, linewidth=1.5, zorder=1.5, linestyle=dash
+            )
         axis.set_xlabel("epoch")
         axis.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -149,9 +164,18 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
         axis.spines[["top", "right"]].set_visible(False)
     # One legend below both panels; a label that both have is named once.
     handles = {
-        label: line for axis in (left, right) for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        label: line
+        for axis in (left, right)
+        for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, frameon=False, fontsize=9.5)
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=5,
+        frameon=False,
+        fontsize=9.5,
+    )
     return figure
 
 
@@ -183,17 +207,30 @@ def _smooth(maps: Tensor, sigma: float) -> Tensor:
 def lit(photo: Image.Image, alphas: Tensor, longest: int = SIZE, view: str = "whole") -> np.ndarray:
     """Draw a photograph, its longer side of `longest` pixels, lit by each of several maps: (C, h, w) -> (C, H, W, 3), uint8."""
     pixels = scaled(photo, longest)
-    return np.stack([light(pixels, alpha) for alpha in spread(photo.size, alphas, pixels.shape[:2], view).numpy()])
+    return np.stack(
+        [
+            light(pixels, alpha)
+            for alpha in spread(photo.size, alphas, pixels.shape[:2], view).numpy()
+        ]
+    )
 
 
 def scaled(photo: Image.Image, longest: int = SIZE) -> np.ndarray:
     """An RGB photograph scaled so that its longer side has `longest` pixels: (H, W, 3), values 0 to 1."""
     factor = longest / max(photo.size)
     width, height = (max(1, round(factor * side)) for side in photo.size)
-    return np.asarray(photo.convert("RGB").resize((width, height), Image.Resampling.BILINEAR), dtype=np.float32) / 255
+    return (
+        np.asarray(
+            photo.convert("RGB").resize((width, height), Image.Resampling.BILINEAR),
+            dtype=np.float32,
+        )
+        / 255
+    )
 
 
-def spread(photo: tuple[int, int], alphas: Tensor, size: tuple[int, int], view: str = "whole") -> Tensor:
+def spread(
+    photo: tuple[int, int], alphas: Tensor, size: tuple[int, int], view: str = "whole"
+) -> Tensor:
     """Upsample maps (C, h, w) onto the part of a photograph (width, height) that the encoder saw, drawn as (H, W): (C, H, W)."""
     left, top, right, bottom = seen_box(photo, view)
     columns, rows = size[1] / photo[0], size[0] / photo[1]

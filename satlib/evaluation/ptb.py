@@ -11,9 +11,7 @@ from collections.abc import Sequence
 import regex
 
 # After these a full stop belongs to the word; after the second kind if a number follows.
-_ABBREVIATIONS = (
-    "ave blvd capt co corp dept dr etc ft gen gov inc jr lt ltd mr mrs ms mt prof rd rev sgt sq sr st univ vs"
-)
+_ABBREVIATIONS = "ave blvd capt co corp dept dr etc ft gen gov inc jr lt ltd mr mrs ms mt prof rd rev sgt sq sr st univ vs"
 _ABBREVIATIONS_BEFORE_NUMBERS = "art fig no nos pp"
 # These words begin a sentence, so that the full stop between them and a single letter ends one.
 _STARTERS = (
@@ -51,7 +49,17 @@ _TOKEN = regex.compile(
     regex.VERBOSE | regex.VERSION1,
 )
 _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
-_SIGNS = {"£": "#", "€": "$", "¢": "cents", "½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "’": "'"}
+_SIGNS = {
+    "£": "#",
+    "€": "$",
+    "¢": "cents",
+    "½": "1/2",
+    "¼": "1/4",
+    "¾": "3/4",
+    "⅓": "1/3",
+    "⅔": "2/3",
+    "’": "'",
+}
 _WRITTEN = str.maketrans(_BRACKETS | _SIGNS | {" ": "\xa0"})
 
 
@@ -62,5 +70,8 @@ def split(captions: Sequence[str]) -> list[str]:
     ["the dog 's owner ca n't see -lrb- it -rrb-"]
     """
     # As one text, since a full stop after a single letter depends on the next word, even in the next caption.
-    tokens = (token.translate(_WRITTEN).lower() for token in _TOKEN.findall(html.unescape("\n".join(captions))))
+    tokens = (
+        token.translate(_WRITTEN).lower()
+        for token in _TOKEN.findall(html.unescape("\n".join(captions)))
+    )
     return [line.strip() for line in " ".join(tokens).split("\n")]

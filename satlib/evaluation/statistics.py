@@ -40,11 +40,19 @@ class Statistics:
         return cls(tuple(stored["columns"]), images, values)
 
 
-def stored(columns: Mapping[str, Sequence[float | None]], image_ids: Sequence[str]) -> dict[str, Any]:
+def stored(
+    columns: Mapping[str, Sequence[float | None]], image_ids: Sequence[str]
+) -> dict[str, Any]:
     """Columns of numbers, one for each image, as `Statistics.restored` reads them: whole numbers as such, others to 3 decimals."""
 
     def short(value: float | None) -> float | int | None:
-        return None if value is None else int(value) if float(value).is_integer() else round(float(value), 3)
+        return (
+            None
+            if value is None
+            else int(value)
+            if float(value).is_integer()
+            else round(float(value), 3)
+        )
 
     rows = [[short(value) for value in row] for row in zip(*columns.values(), strict=True)]
     return {"columns": list(columns), "images": dict(zip(image_ids, rows, strict=True))}
@@ -60,7 +68,10 @@ def scores(statistics: Statistics, counts: np.ndarray) -> dict[str, np.ndarray]:
     sums = counts @ np.where(present, statistics.values, 0.0)
     result: dict[str, np.ndarray] = {}
     if set(BLEU) <= at.keys():
-        result |= bleu_scores(sums[:, [at[name] for name in BLEU]], counts @ guesses(statistics.values[:, at["words"]]))
+        result |= bleu_scores(
+            sums[:, [at[name] for name in BLEU]],
+            counts @ guesses(statistics.values[:, at["words"]]),
+        )
     if set(METEOR) <= at.keys():
         result["METEOR"] = meteor_scores(sums[:, [at[name] for name in METEOR]])
     for name in filter(at.__contains__, MEANS):
@@ -75,13 +86,18 @@ def whole(columns: Mapping[str, Sequence[float | None]]) -> dict[str, float]:
     """The scores of all images, from a column for each statistic."""
     values = np.array(list(columns.values()), dtype=np.float64).T
     everything = Statistics(tuple(columns), tuple(map(str, range(len(values)))), values)
-    return {name: float(score[0]) for name, score in scores(everything, np.ones((1, len(values)))).items()}
+    return {
+        name: float(score[0])
+        for name, score in scores(everything, np.ones((1, len(values)))).items()
+    }
 
 
 @lru_cache(maxsize=8)
 def resamples(images: int) -> np.ndarray:
     """How often each image is in each bootstrap sample: (RESAMPLES, images); always the same."""
-    drawn = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=RESAMPLES)
+    drawn = np.random.default_rng(0).multinomial(
+        images, np.full(images, 1 / images), size=RESAMPLES
+    )
     return drawn.astype(np.float64)
 
 

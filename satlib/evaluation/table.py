@@ -20,7 +20,12 @@ from satlib.files import read_json
 
 # Column -> name of the score in an evaluation. BLEU and METEOR are the paper's.
 COLUMNS = {f"BLEU-{n}": f"BLEU-{n} (no brevity penalty)" for n in range(1, 5)}
-COLUMNS |= {"METEOR": "METEOR", "COCO BLEU-4": "BLEU-4", "CIDEr": "CIDEr", "exact match": "exact match"}
+COLUMNS |= {
+    "METEOR": "METEOR",
+    "COCO BLEU-4": "BLEU-4",
+    "CIDEr": "CIDEr",
+    "exact match": "exact match",
+}
 COLUMNS |= {"mass": "mass", "peak": "peak"}
 DECIMALS = dict.fromkeys(COLUMNS, 1) | {"METEOR": 2}
 COMPARED = ("BLEU-1", "BLEU-4", "METEOR", "CIDEr")
@@ -32,7 +37,9 @@ NOTES = (
 )
 
 # Table 1 of the paper as printed there: BLEU-1..4 without brevity penalty, METEOR.
-PUBLISHED = json.loads(resources.files("satlib").joinpath("results/published.json").read_text(encoding="utf-8"))
+PUBLISHED = json.loads(
+    resources.files("satlib").joinpath("results/published.json").read_text(encoding="utf-8")
+)
 _NAMES = {name.lower(): name for name in PUBLISHED}
 
 
@@ -59,7 +66,11 @@ def rows(paths: Iterable[Path], split: str = "test") -> list[Row]:
         SatlibError: a file is missing, or is not an evaluation.
     """
     evaluations = {path: evaluate.read(path) for path in paths}
-    ours = [_row(path, evaluation) for path, evaluation in evaluations.items() if evaluation["split"] == split]
+    ours = [
+        _row(path, evaluation)
+        for path, evaluation in evaluations.items()
+        if evaluation["split"] == split
+    ]
     table = []
     for data in (*PUBLISHED, *sorted({row.data for row in ours} - PUBLISHED.keys())):
         table += [Row(data, name, scores) for name, scores in PUBLISHED.get(data, {}).items()]
@@ -72,7 +83,11 @@ def _row(path: Path, evaluation: Mapping[str, Any]) -> Row:
     scores = dict(evaluation["metrics"])
     grounded = path.with_name(f"ground-{evaluation['split']}.json")
     if grounded.is_file():
-        means = read_json(grounded, dict[str, Any], "a result of satlib ground").get("true", {}).get("all", {})
+        means = (
+            read_json(grounded, dict[str, Any], "a result of satlib ground")
+            .get("true", {})
+            .get("all", {})
+        )
         scores |= {name: means[name] for name in ("mass", "peak") if name in means}
     statistics = Statistics.restored(evaluation["statistics"])
     widths = {name: (high - low) / 2 for name, (low, high) in intervals(statistics).items()}
@@ -80,7 +95,11 @@ def _row(path: Path, evaluation: Mapping[str, Any]) -> Row:
         _NAMES.get(evaluation["data"].lower(), evaluation["data"]),
         path.resolve().parent.name,
         {column: scores[name] for column, name in COLUMNS.items() if name in scores},
-        {column: widths[name] for column, name in COLUMNS.items() if name in scores and name in widths},
+        {
+            column: widths[name]
+            for column, name in COLUMNS.items()
+            if name in scores and name in widths
+        },
         statistics,
     )
 

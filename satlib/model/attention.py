@@ -51,7 +51,9 @@ class _Scored(nn.Module):
 class SoftAttention(_Scored):
     """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expectation of the context vector."""
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
+    def forward(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
+    ) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n)."""
         alpha = torch.softmax(self.energy(keys, h), dim=1)
         return AttentionOutput(expectation(alpha, a), alpha)
@@ -73,7 +75,9 @@ class HardAttention(_Scored):
         """Sample s_t ~ Multinoulli(alpha_t) as an index: (B, L) -> (B,)."""
         return torch.multinomial(alpha.detach(), 1).squeeze(1)
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
+    def forward(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
+    ) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n).
 
         expected (B,): the rows whose sample is replaced by its expectation (section 4.1, end).
@@ -96,7 +100,9 @@ class NoAttention(nn.Module):
         """The mean annotation vector (B, 1, D), once per image."""
         return a.mean(1, keepdim=True)
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
+    def forward(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
+    ) -> AttentionOutput:
         """The mean annotation vector; every location has weight 1 / L."""
         return AttentionOutput(keys.squeeze(1), keys.new_full(a.shape[:2], 1 / a.shape[1]))
 

@@ -60,7 +60,9 @@ class Caption:
 
     def to_json(self) -> dict[str, Any]:
         """All but the maps."""
-        numbers = {name: round(getattr(self, name), 4) for name in ("log_probability", "confidence")}
+        numbers = {
+            name: round(getattr(self, name), 4) for name in ("log_probability", "confidence")
+        }
         return {"caption": self.text, "words": self.words, **numbers}
 
 
@@ -140,15 +142,21 @@ class Captioner(nn.Module):
         return [best for best, *_ in self.captions(photos, beam)]
 
     @torch.inference_mode()
-    def captions(self, photos: Sequence[images.Given], beam: int | None = None) -> list[list[Caption]]:
+    def captions(
+        self, photos: Sequence[images.Given], beam: int | None = None
+    ) -> list[list[Caption]]:
         """The captions of each of a list of paths or Pillow images, best first, by a beam (1 is greedy; None: the recipe's)."""
         if isinstance(photos, Path | str | Image.Image):
-            raise SatlibError("caption takes a list of photographs; put this one in brackets: caption([photo])")
+            raise SatlibError(
+                "caption takes a list of photographs; put this one in brackets: caption([photo])"
+            )
         captions: list[list[Caption]] = []
         with self.evaluating():
             for start in range(0, len(photos), self.encoder.at_once):
                 chunk = map(images.photo_of, photos[start : start + self.encoder.at_once])
-                pixels = torch.stack([images.to_tensor(images.square(photo, self.view)) for photo in chunk])
+                pixels = torch.stack(
+                    [images.to_tensor(images.square(photo, self.view)) for photo in chunk]
+                )
                 captions += [list(map(self.read, found)) for found in self.hypotheses(pixels, beam)]
         return captions
 
@@ -162,7 +170,9 @@ class Captioner(nn.Module):
         """
         decoding = self.recipe.decoding
         beam = decoding.beam if beam is None else beam
-        normalisation = decoding.length_normalisation if length_normalisation is None else length_normalisation
+        normalisation = (
+            decoding.length_normalisation if length_normalisation is None else length_normalisation
+        )
         normalisation = normalisation if beam > 1 else 0.0  # greedy: no ranks
         once = search.content_words(self.vocabulary).to(self.device) if decoding.no_repeat else None
         a = self.annotations(batch.to(self.device))
@@ -176,20 +186,26 @@ class Captioner(nn.Module):
 
     def save(self, path: Path, storage: str = "float32") -> None:
         """Write the captioner atomically, with weights as "float32", "float16", or "int8" (matrices, with one scale per row)."""
-        tensors = self.state_dict() if self.holds_encoder else self.decoder.state_dict(prefix="decoder.")
+        tensors = (
+            self.state_dict() if self.holds_encoder else self.decoder.state_dict(prefix="decoder.")
+        )
         stored = dict(packed(tensors, storage))
         require_finite(stored, path)  # a weight beyond float16 is infinite there
         header = Header(
             format="satlib captioner 1",
             recipe=self.recipe.to_dict(),
             vocabulary=self.vocabulary.to_json(),
-            encoder=EncoderHeader(self.encoder.architecture, None if self.holds_encoder else self.encoder.weights_hash),
+            encoder=EncoderHeader(
+                self.encoder.architecture, None if self.holds_encoder else self.encoder.weights_hash
+            ),
             own_attention=self.own_attention,
         )
         write_safetensors(path, stored, header)
 
     @classmethod
-    def load(cls, model: Path | str, device: str | torch.device = "cpu", encoder: Encoder | None = None) -> "Captioner":
+    def load(
+        cls, model: Path | str, device: str | torch.device = "cpu", encoder: Encoder | None = None
+    ) -> "Captioner":
         """Read a file written by `save`; model: its path, the folder of its run, or a name (`installed.model`).
 
         encoder: a frozen encoder that exists already, to share it if it is the model's; otherwise one is made.
@@ -216,4 +232,6 @@ class Captioner(nn.Module):
 def read_file(model: Path | str) -> tuple[Path, Header, dict[str, Tensor]]:
     """The file of a captioner (`installed.model`), its header and its tensors as they are stored."""
     path = installed.model(model)
-    return path, *read_safetensors(path, Header, "that of a captioner", "give a run's folder or its model.safetensors")
+    return path, *read_safetensors(
+        path, Header, "that of a captioner", "give a run's folder or its model.safetensors"
+    )

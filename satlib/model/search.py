@@ -24,7 +24,9 @@ REPEATABLE = (
 
 def content_words(vocabulary: Vocabulary) -> Tensor:
     """The words that `decoding.no_repeat` allows once: (K,) bool. Languages other than English have none."""
-    free = {vocabulary.words[END], *REPEATABLE.split()} if "the" in vocabulary else {*vocabulary.words}
+    free = (
+        {vocabulary.words[END], *REPEATABLE.split()} if "the" in vocabulary else {*vocabulary.words}
+    )
     return torch.tensor([not (word in free or is_character(word)) for word in vocabulary.words])
 
 
@@ -88,16 +90,24 @@ def rollout(
             words = torch.multinomial(torch.softmax(log_p.detach() / temperature, 1), 1).squeeze(1)
         log_policy = torch.log_softmax(log_p / (temperature or 1.0), 1)
         # (B, K) -> (B,): of the chosen word.
-        log_p, log_policy = (logs.gather(1, words.unsqueeze(1)).squeeze(1) for logs in (log_p, log_policy))
+        log_p, log_policy = (
+            logs.gather(1, words.unsqueeze(1)).squeeze(1) for logs in (log_p, log_policy)
+        )
         words = words.masked_fill(ended, END)
-        history.append((words, log_p.masked_fill(ended, 0.0), log_policy.masked_fill(ended, 0.0), alpha, beta))
+        history.append(
+            (words, log_p.masked_fill(ended, 0.0), log_policy.masked_fill(ended, 0.0), alpha, beta)
+        )
         if place is not None:
             places.append(place)
         ended = ended | (words == END)
         if ended.all():
             break
-    words, log_p, log_policy, alphas, betas = (torch.stack(steps, 1) for steps in zip(*history, strict=True))
-    return Rollout(words, log_p, log_policy, alphas, betas, torch.stack(places, 1) if places else None)
+    words, log_p, log_policy, alphas, betas = (
+        torch.stack(steps, 1) for steps in zip(*history, strict=True)
+    )
+    return Rollout(
+        words, log_p, log_policy, alphas, betas, torch.stack(places, 1) if places else None
+    )
 
 
 class _Ended(NamedTuple):
@@ -124,12 +134,16 @@ def beam_search(
     once: the words (K,) that no hypothesis has twice (`content_words`).
     """
     B = len(a)
-    rows = torch.arange(B, device=a.device).repeat_interleave(beam)  # each image has `beam` rows, side by side
+    rows = torch.arange(B, device=a.device).repeat_interleave(
+        beam
+    )  # each image has `beam` rows, side by side
     first_rows = (torch.arange(B, device=a.device) * beam).unsqueeze(1)
     annotations = select(decoder.project(a), rows)
     state = select(decoder.initial_state(a), rows)
     words = torch.full((B * beam,), -1, device=a.device)
-    said = path = words.new_empty(B * beam, 0)  # the words so far of each hypothesis, and its rows before (B beam, t)
+    said = path = words.new_empty(
+        B * beam, 0
+    )  # the words so far of each hypothesis, and its rows before (B beam, t)
     # At first all hypotheses of an image are the same one: only one of them may be continued.
     totals = torch.full((B, beam), -torch.inf, device=a.device)
     totals[:, 0] = 0.0
@@ -140,7 +154,9 @@ def beam_search(
         logits, state, alpha, beta, _ = decoder.predict(annotations, state, words)
         log_p = _log_probabilities(logits, must_end=t == max_length)
         if once is not None:
-            log_p = log_p.masked_fill(torch.zeros_like(log_p).bool().scatter(1, said, once[said]), -torch.inf)
+            log_p = log_p.masked_fill(
+                torch.zeros_like(log_p).bool().scatter(1, said, once[said]), -torch.inf
+            )
         K = log_p.shape[1]
 
         # The 2 beam best continuations of each image (B, 2 beam): at most `beam` of them end, so that `beam` can go on.
@@ -155,14 +171,19 @@ def beam_search(
                 total, row = candidates[image, rank].item(), int(parents[image, rank])
                 score = total / (t + 1) ** length_normalisation
                 ended = _Ended(score, total, said[row].tolist(), [*path[row].tolist(), row])
-                finished[image] = sorted([*finished[image], ended], key=lambda hypothesis: -hypothesis.score)[:beam]
+                finished[image] = sorted(
+                    [*finished[image], ended], key=lambda hypothesis: -hypothesis.score
+                )[:beam]
 
         # The `beam` best that do not end go on.
         totals, ranks = candidates.masked_fill(is_end, -torch.inf).topk(beam, dim=1)
         parents, words = parents.gather(1, ranks).flatten(), words.gather(1, ranks).flatten()
         history.append((alpha, beta))
         state = select(state, parents)
-        said, path = (torch.cat([of[parents], new.unsqueeze(1)], 1) for of, new in ((said, words), (path, parents)))
+        said, path = (
+            torch.cat([of[parents], new.unsqueeze(1)], 1)
+            for of, new in ((said, words), (path, parents))
+        )
 
         # An image is done when its best living hypothesis cannot enter any more. The best score that it can still reach is
         # its total now, over the maximum length.
@@ -172,7 +193,9 @@ def beam_search(
                 searching.remove(image)
         if not searching:
             break
-    alphas, betas = (torch.stack(steps).cpu() for steps in zip(*history, strict=True))  # (steps, B beam, ...)
+    alphas, betas = (
+        torch.stack(steps).cpu() for steps in zip(*history, strict=True)
+    )  # (steps, B beam, ...)
     return [[_hypothesis(ended, alphas, betas) for ended in image] for image in finished]
 
 

@@ -66,14 +66,21 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, past: Tensor, seen: Tensor, visible: Tensor, steer: Callable[[Tensor], Tensor]
+        self,
+        x: Tensor,
+        past: Tensor,
+        seen: Tensor,
+        visible: Tensor,
+        steer: Callable[[Tensor], Tensor],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Read C words x (B, C, d) after t words: x, the longer past, and the maps (B, heads, C, L).
 
         past (B, 2 heads, t, d / heads), seen (B, 2 heads, L, d / heads): keys and values of the words before and of the places.
         visible: (C, t + C) bool, the words that each word may see. steer: changes the maps before they are used.
         """
-        q, new = split(self.words(self.norms[0](x)), 3 * self.heads).split([self.heads, 2 * self.heads], 1)
+        q, new = split(self.words(self.norms[0](x)), 3 * self.heads).split(
+            [self.heads, 2 * self.heads], 1
+        )
         past = torch.cat([past, new], 2)
         read = functional.scaled_dot_product_attention(q, *past.chunk(2, 1), attn_mask=visible)
         x = x + self.dropout(self.words_out(joined(read)))
@@ -113,21 +120,31 @@ class TransformerDecoder(nn.Module):
     def initial_state(self, a: Tensor) -> Cache:
         """Of annotation vectors a (B, L, D): no words yet."""
         config = self.config
-        return Cache(a.new_zeros(len(a), config.layers, 2 * config.heads, 0, config.hidden // config.heads))
+        return Cache(
+            a.new_zeros(len(a), config.layers, 2 * config.heads, 0, config.hidden // config.heads)
+        )
 
     def steer(self, layer: int, t: int, alpha: Tensor) -> Tensor:
         """The maps (B, heads, C, L) of a layer at words t to t + C - 1 as they are used; an experiment may change them."""
         return alpha
 
-    def read(self, annotations: Annotations, state: Cache, words: Tensor) -> tuple[Tensor, Tensor, Cache]:
+    def read(
+        self, annotations: Annotations, state: Cache, words: Tensor
+    ) -> tuple[Tensor, Tensor, Cache]:
         """Go on reading: ids (B, C), -1 for y_0 -> vectors (B, C, d), all maps (B, C, layers, heads, L), and the longer cache."""
         t, C = state.past.shape[3], words.shape[1]
-        x = math.sqrt(self.config.hidden) * self.embedding(words.clamp(min=0)) * (words >= 0).unsqueeze(-1)
+        x = (
+            math.sqrt(self.config.hidden)
+            * self.embedding(words.clamp(min=0))
+            * (words >= 0).unsqueeze(-1)
+        )
         x = self.dropout(x + positions(t, C, x))
         visible = torch.ones(C, t + C, dtype=torch.bool, device=words.device).tril(t)
         pasts, maps = [], []
         for i, layer in enumerate(self.layers):
-            x, past, alpha = layer(x, state.past[:, i], annotations.keys[:, i], visible, partial(self.steer, i, t))
+            x, past, alpha = layer(
+                x, state.past[:, i], annotations.keys[:, i], visible, partial(self.steer, i, t)
+            )
             pasts.append(past)
             maps.append(alpha.transpose(1, 2))
         return self.norm(x), torch.stack(maps, 2), Cache(torch.stack(pasts, 1))
@@ -147,7 +164,13 @@ class TransformerDecoder(nn.Module):
         before = functional.pad(captions[:, :-1], (1, 0), value=-1)
         h, maps, _ = self.read(self.project(a), self.initial_state(a), before)
         alphas = maps.mean((2, 3))
-        return Output(self.logits(h), alphas, alphas.new_ones(captions.shape), None, h.new_empty(*captions.shape, 0))
+        return Output(
+            self.logits(h),
+            alphas,
+            alphas.new_ones(captions.shape),
+            None,
+            h.new_empty(*captions.shape, 0),
+        )
 
 
 AnyDecoder = Decoder | TransformerDecoder

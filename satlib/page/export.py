@@ -86,13 +86,19 @@ class _Lit(nn.Module):
         super().__init__()
         self.attention, self.light = attention, light
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None) -> tuple[Tensor, Tensor, None]:
+    def forward(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None
+    ) -> tuple[Tensor, Tensor, None]:
         """The context vector (B, D), the weights (B, L), no place."""
         output = self.attention(a, keys, h, expected)
         total = self.light.sum(1, keepdim=True)
         light = self.light / total.clamp(min=1e-12)
         alpha = torch.where(total > 0, light, output.alpha)
-        return torch.where(total > 0, torch.bmm(light.unsqueeze(1), a).squeeze(1), output.z), alpha, None
+        return (
+            torch.where(total > 0, torch.bmm(light.unsqueeze(1), a).squeeze(1), output.z),
+            alpha,
+            None,
+        )
 
 
 def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[str, Any]:
@@ -103,9 +109,13 @@ def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[st
     """
     recipe = captioner.recipe
     if recipe.decoder.kind == "transformer":
-        raise SatlibError(f'{recipe.name} has a Transformer; only models with decoder.kind = "lstm" can be exported')
+        raise SatlibError(
+            f'{recipe.name} has a Transformer; only models with decoder.kind = "lstm" can be exported'
+        )
     if recipe.decoder.attention == "hard" and recipe.decoding.look != "expected":
-        raise SatlibError(f'{recipe.name} looks at {recipe.decoding.look} places; set decoding.look = "expected" first')
+        raise SatlibError(
+            f'{recipe.name} looks at {recipe.decoding.look} places; set decoding.look = "expected" first'
+        )
     try:
         import onnxscript  # noqa: F401  (PyTorch's exporter needs it)
     except ImportError as error:
@@ -137,7 +147,9 @@ def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[st
 def replaced(folder: Path, marker: str) -> Iterator[Path]:
     """An empty folder that takes the place of `folder`, new or with a `marker`, when the block has ended."""
     if folder.exists() and not (folder / marker).is_file() and any(folder.iterdir()):
-        raise SatlibError(f"{folder} is not empty, and holds no {marker} of an earlier time; name a new folder")
+        raise SatlibError(
+            f"{folder} is not empty, and holds no {marker} of an earlier time; name a new folder"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as partial:
         new = Path(partial) / "new"
@@ -201,8 +213,15 @@ def _stored(model: "ModelProto", storage: str) -> "ModelProto":
             weights.append(tensor)
         elif storage == "int8" and values.ndim == 2:
             integers, scale, axis = _eight_bits(values)
-            weights += [numpy_helper.from_array(integers, small), numpy_helper.from_array(scale, f"{small}.scale")]
-            restoring.append(helper.make_node("DequantizeLinear", [small, f"{small}.scale"], [tensor.name], axis=axis))
+            weights += [
+                numpy_helper.from_array(integers, small),
+                numpy_helper.from_array(scale, f"{small}.scale"),
+            ]
+            restoring.append(
+                helper.make_node(
+                    "DequantizeLinear", [small, f"{small}.scale"], [tensor.name], axis=axis
+                )
+            )
         else:
             weights.append(numpy_helper.from_array(values.astype(np.float16), small))
             restoring.append(helper.make_node("Cast", [small], [tensor.name], to=TensorProto.FLOAT))

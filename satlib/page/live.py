@@ -42,13 +42,26 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
     with export.replaced(folder, CONTENTS) as new:
         for file in (*_SOURCE.glob("*.*"), runtime / "ort.wasm.bundle.min.mjs", runtime / _WASM):
             shutil.copy(file, new)
-        contents: dict[str, Any] = {"models": [], "scenes": {}, "photographs": {}, "colours": scenes.grammar.COLOURS}
+        contents: dict[str, Any] = {
+            "models": [],
+            "scenes": {},
+            "photographs": {},
+            "colours": scenes.grammar.COLOURS,
+        }
         for captioner in progress_bar(captioners, desc="exporting"):
             recipe = captioner.recipe
             export.export(captioner, new / recipe.name, storage)
-            about = {"name": recipe.name, "data": recipe.data.name, "attention": recipe.decoder.attention}
+            about = {
+                "name": recipe.name,
+                "data": recipe.data.name,
+                "attention": recipe.decoder.attention,
+            }
             contents["models"].append(about | {"words": len(captioner.vocabulary)})
-            kind, pictures = ("scenes", _scenes) if recipe.data.name == "scenes" else ("photographs", _photographs)
+            kind, pictures = (
+                ("scenes", _scenes)
+                if recipe.data.name == "scenes"
+                else ("photographs", _photographs)
+            )
             for path, credit in () if contents[kind] else pictures(new):
                 contents[kind][path.name] = credit
                 pixels = images.square(images.open_photo(path), captioner.view)
@@ -59,7 +72,9 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
 
 def show(folder: Path) -> None:
     """Serve a page to this machine's browser until Ctrl-C."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder)) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder)
+    ) as server:
         print(address := f"http://127.0.0.1:{server.server_port}")
         Thread(target=webbrowser.open, args=[address]).start()  # it may wait for the browser
         server.serve_forever()

@@ -24,7 +24,10 @@ from satlib.recipe import from_dict
 from satlib.training.muon import Muon
 
 CHECKPOINT, LOCK = "checkpoint.safetensors", ".lock"
-_FREE = {"training.epochs", "training.patience"}  # may change when a run is resumed, like the name and [decoding]
+_FREE = {
+    "training.epochs",
+    "training.patience",
+}  # may change when a run is resumed, like the name and [decoding]
 
 
 class Progress(Struct):
@@ -47,7 +50,9 @@ class Progress(Struct):
     def so_far(self) -> str:
         """The epoch's loss or reward so far, for a progress bar."""
         means = self.means()
-        return f"loss {means['nll']:.3f}/word" if "nll" in means else f"reward {means['reward']:.3f}"
+        return (
+            f"loss {means['nll']:.3f}/word" if "nll" in means else f"reward {means['reward']:.3f}"
+        )
 
     def best(self) -> dict[str, Any] | None:
         """The record of the epoch whose model is kept."""
@@ -70,11 +75,18 @@ class RunState:
     def __init__(self, captioner: Captioner, captions: str, low: torch.dtype) -> None:
         """Of a new run; `captions` is a hash, `low` the precision of matrix products."""
         recipe, device = captioner.recipe, captioner.device
-        self.captioner, self.captions, self.low, self.progress = captioner, captions, low, Progress()
+        self.captioner, self.captions, self.low, self.progress = (
+            captioner,
+            captions,
+            low,
+            Progress(),
+        )
         modules = {"model": trained_part(captioner)}
         self.bound: VariationalBound | None = None  # hard attention's estimator, with its baseline
         if recipe.decoder.attention == "hard" and recipe.objective.maximise == "likelihood":
-            self.bound = VariationalBound(recipe.hard, recipe.decoder.hidden, recipe.data.max_length + 1).to(device)
+            self.bound = VariationalBound(
+                recipe.hard, recipe.decoder.hidden, recipe.data.max_length + 1
+            ).to(device)
             modules["bound"] = self.bound
         self.learning = nn.ModuleDict(modules)
         self.averaged = captioner  # with the moving average of the weights
@@ -82,7 +94,9 @@ class RunState:
             self.averaged = copy.deepcopy(captioner)
             modules["average"] = trained_part(self.averaged)
         self.stored = nn.ModuleDict(modules)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=low == torch.float16)  # small gradients underflow
+        self.scaler = torch.amp.GradScaler(
+            device.type, enabled=low == torch.float16
+        )  # small gradients underflow
         self.optimiser = create_optimiser(captioner, self.bound)
 
     def save(self, folder: Path) -> None:
@@ -93,7 +107,9 @@ class RunState:
         tensors["random"] = torch.get_rng_state()
         if self.captioner.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.captioner.device)
-        header = Header(self.captioner.recipe.to_dict(), self.captions, self.progress, self.scaler.state_dict())
+        header = Header(
+            self.captioner.recipe.to_dict(), self.captions, self.progress, self.scaler.state_dict()
+        )
         write_safetensors(folder / CHECKPOINT, tensors, header)
 
     def restore(self, header: Header, tensors: dict[str, Tensor], folder: Path) -> None:
@@ -108,9 +124,13 @@ class RunState:
                     raise SatlibError(f"{other} another {section}.{key}; {advice}")
         require_finite(tensors, folder / CHECKPOINT)
         self.progress = header.progress
-        moments = {name: tensors.pop(name) for name in list(tensors) if name.startswith("optimiser.")}
+        moments = {
+            name: tensors.pop(name) for name in list(tensors) if name.startswith("optimiser.")
+        }
         _restore_optimiser(self.optimiser, moments)
-        if self.scaler.is_enabled() and header.scaler:  # absent in a checkpoint from a device without fp16
+        if (
+            self.scaler.is_enabled() and header.scaler
+        ):  # absent in a checkpoint from a device without fp16
             self.scaler.load_state_dict(header.scaler)
         torch.set_rng_state(tensors.pop("random"))
         random = tensors.pop("random.cuda", None)
@@ -142,10 +162,14 @@ def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> to
     groups = [{"params": learning, "lr": config.learning_rate}]
     if recipe.encoder.train:
         rate = config.encoder_learning_rate if recipe.encoder.pretrained else config.learning_rate
-        tuned = [parameter for parameter in captioner.encoder.parameters() if parameter.requires_grad]
+        tuned = [
+            parameter for parameter in captioner.encoder.parameters() if parameter.requires_grad
+        ]
         groups.append({"params": tuned, "lr": rate})
     if config.optimiser == "adam":
-        optimiser: torch.optim.Optimizer = torch.optim.Adam(groups, fused=True)  # one pass over the weights
+        optimiser: torch.optim.Optimizer = torch.optim.Adam(
+            groups, fused=True
+        )  # one pass over the weights
     elif config.optimiser == "rmsprop":
         # Graves (2013), equations 38 to 45: the squared mean gradient is subtracted from the second moment, and momentum
         # follows.
@@ -157,7 +181,9 @@ def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> to
         optimiser = Muon(
             {
                 **group,
-                "params": [w for w in group["params"] if (w.dim() > 1 and w not in words) == matrices],
+                "params": [
+                    w for w in group["params"] if (w.dim() > 1 and w not in words) == matrices
+                ],
                 "orthogonal": matrices,
             }
             for group in groups
@@ -174,7 +200,9 @@ def find(folder: Path) -> tuple[Header, dict[str, Tensor]] | None:
         left_over.unlink(missing_ok=True)
     if not (folder / CHECKPOINT).is_file():
         return None
-    return read_safetensors(folder / CHECKPOINT, Header, "that of a checkpoint", "name another folder with --out")
+    return read_safetensors(
+        folder / CHECKPOINT, Header, "that of a checkpoint", "name another folder with --out"
+    )
 
 
 def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
@@ -189,7 +217,9 @@ def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, T
             # channels-last weight must have its layout.
             value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
         state[int(i)][key] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    optimiser.load_state_dict(
+        {"state": state, "param_groups": optimiser.state_dict()["param_groups"]}
+    )
 
 
 @contextmanager
@@ -203,4 +233,6 @@ def locked(folder: Path) -> Iterator[None]:
         with FileLock(folder / LOCK, timeout=0):
             yield
     except Timeout as error:
-        raise SatlibError(f"{folder} is in use by another process; wait for it, or name another folder") from error
+        raise SatlibError(
+            f"{folder} is in use by another process; wait for it, or name another folder"
+        ) from error

@@ -30,7 +30,9 @@ from satlib.data.batches import Batch
 from satlib.errors import SatlibError
 
 Value = TypeVar("Value")
-PATIENCE = timedelta(hours=2)  # of ranks while the first one evaluates; a process that dies is noticed at once
+PATIENCE = timedelta(
+    hours=2
+)  # of ranks while the first one evaluates; a process that dies is noticed at once
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,13 @@ class Ranks:
 
     def seed(self, seed: int, step: int) -> None:
         """Seed this rank's random numbers for a batch."""
-        torch.manual_seed(int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)[0]))
+        torch.manual_seed(
+            int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)[0])
+        )
 
-    def parallel(self, loss: Callable[..., Value], learning: nn.Module, partly: bool) -> Callable[..., Value]:
+    def parallel(
+        self, loss: Callable[..., Value], learning: nn.Module, partly: bool
+    ) -> Callable[..., Value]:
         """`loss`, with gradients averaged over the ranks; partly: it may not use all weights of what is `learning`."""
         if self.size == 1:
             return loss
@@ -117,7 +123,11 @@ class _LossModule(nn.Module):
 
 def current() -> Ranks:
     """The ranks of the enclosing `launched` block."""
-    return Ranks(distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else Ranks()
+    return (
+        Ranks(distributed.get_rank(), distributed.get_world_size())
+        if distributed.is_initialized()
+        else Ranks()
+    )
 
 
 @contextmanager
@@ -132,7 +142,9 @@ def launched(device: torch.device) -> Iterator[torch.device]:
     # Its functions have the group of the time of its import as a default. Imported later, by DistributedDataParallel, it would keep
     # the group and gloo's threads alive after this block, and a thread that outlives Python's clean-up may abort the process.
     import_module("torch.distributed.nn")
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    distributed.init_process_group(
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE
+    )
     yield device
     distributed.destroy_process_group()
     gc.collect()  # what still holds the group, such as a parallel module

@@ -31,12 +31,20 @@ from satlib.training import distributed
 from satlib.training.checkpoint import locked
 
 SAVE_SECONDS = 30.0
-IMAGES = 64  # enough to measure a scale: the values of a single image already number tens of thousands
+IMAGES = (
+    64  # enough to measure a scale: the values of a single image already number tens of thousands
+)
 
 
 def _manifest(data: CaptionSet, encoder: Encoder, view: str) -> Manifest:
     return Manifest(
-        FORMAT, str(data.home or "drawn"), encoder.name, encoder.weights_hash, view, encoder.grid, encoder.dim
+        FORMAT,
+        str(data.home or "drawn"),
+        encoder.name,
+        encoder.weights_hash,
+        view,
+        encoder.grid,
+        encoder.dim,
     )
 
 
@@ -48,7 +56,9 @@ def root_mean_square(reader: Reader, image_ids: Sequence[str]) -> float:
     return reader.read(image_ids[:IMAGES]).double().square().mean().sqrt().item()
 
 
-def open_store(root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example]) -> FeatureStore:
+def open_store(
+    root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example]
+) -> FeatureStore:
     """The store for a caption set and an encoder, checked for `examples` by the first process."""
     store = FeatureStore(features.folder(root, data, encoder.name, view))
     distributed.current().from_first(lambda: store.check(_manifest(data, encoder, view), examples))
@@ -76,7 +86,9 @@ def extract(
         if (folder / MANIFEST).is_file():
             old = features.read_manifest(folder, manifest)
             outdated = old.outdated(data.examples)
-            manifest.images = {name: record for name, record in old.images.items() if name not in outdated}
+            manifest.images = {
+                name: record for name, record in old.images.items() if name not in outdated
+            }
         manifest.save(folder)
         (folder / ARRAY).touch()
         return manifest
@@ -91,11 +103,15 @@ def extract(
         first_row = 1 + max((record.row for record in manifest.images.values()), default=-1)
         missing = [example for example in data.examples if example.image_id not in manifest.images]
         todo = list(enumerate(missing, first_row))
-        starts = range(batch_size * ranks.rank, len(todo) + batch_size * ranks.rank, batch_size * ranks.size)
+        starts = range(
+            batch_size * ranks.rank, len(todo) + batch_size * ranks.rank, batch_size * ranks.size
+        )
         # As many batches in each process; the last one may be empty.
         batches = [todo[start : start + batch_size] for start in starts]
         name = f"{data.name} by {encoder.name}"
-        bar = held.enter_context(progress_bar(total=len(todo), unit="img", desc=name, show=progress and ranks.first))
+        bar = held.enter_context(
+            progress_bar(total=len(todo), unit="img", desc=name, show=progress and ranks.first)
+        )
         array = held.enter_context(open(folder / ARRAY, "r+b"))
         try:
             for records, images in read_ahead(read, batches, threads=4):

@@ -63,7 +63,9 @@ def train(
     """
     with ExitStack() as held:
         distributed.current().from_first(lambda: held.enter_context(locked(run)))
-        trainer = Trainer(recipe, data, reader, run, torch.device(device), progress, start, prepare, **options)
+        trainer = Trainer(
+            recipe, data, reader, run, torch.device(device), progress, start, prepare, **options
+        )
         trainer.run(on_epoch)
         last = trainer.state.captioner
         if not trainer.ranks.first:
@@ -117,7 +119,9 @@ class Trainer:
         self.state = RunState(captioner, self.data.hash, low)
         self._begin(start)
         loss = losses.create(self.state, self.data)
-        self.loss = self.ranks.parallel(loss, self.state.learning, partly=recipe.encoder.train)  # the head is unused
+        self.loss = self.ranks.parallel(
+            loss, self.state.learning, partly=recipe.encoder.train
+        )  # the head is unused
 
     def _begin(self, start: Path | None) -> None:
         """Resume from the folder's checkpoint, or write the first files of a new run."""
@@ -128,15 +132,21 @@ class Trainer:
             if p.history:  # the process may have been killed between checkpoint and log
                 self._write_log()
             if self.show:
-                done = "has ended; raise training.epochs to train on" if self.finished() else "resumes"
+                done = (
+                    "has ended; raise training.epochs to train on" if self.finished() else "resumes"
+                )
                 say(f"{self.folder} {done} after epoch {p.epoch}, batch {p.batch}")
             return
         if self.ranks.first and (self.folder / MODEL).exists():
-            raise SatlibError(f"{self.folder} holds a model without a checkpoint; name another folder with --out")
+            raise SatlibError(
+                f"{self.folder} holds a model without a checkpoint; name another folder with --out"
+            )
         if start is not None:
             starting.start_from(start, self.state)
         elif self.data.reward is not None:
-            raise SatlibError('objective.maximise = "reward" improves a trained model: give one with --start')
+            raise SatlibError(
+                'objective.maximise = "reward" improves a trained model: give one with --start'
+            )
         if self.ranks.first:
             write_text(self.folder / "recipe.toml", self.recipe.to_toml())
             write_json(self.folder / "vocabulary.json", self.data.vocabulary.to_json())
@@ -160,7 +170,9 @@ class Trainer:
                 if on_epoch is not None:
                     on_epoch(self.state.progress.history[-1])
                 if self.ranks.any(self.stopping) and not self.finished():
-                    raise Interrupted(f"stopped after epoch {self.state.progress.epoch}; the same command resumes it")
+                    raise Interrupted(
+                        f"stopped after epoch {self.state.progress.epoch}; the same command resumes it"
+                    )
 
     @contextmanager
     def _stops(self) -> Iterator[None]:
@@ -171,8 +183,14 @@ class Trainer:
                 raise Interrupted("stopped; the same command resumes from the last checkpoint")
             self.stopping = True
 
-        main = threading.current_thread() is threading.main_thread()  # a notebook's worker receives no signals
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM) if main}
+        main = (
+            threading.current_thread() is threading.main_thread()
+        )  # a notebook's worker receives no signals
+        before = {
+            number: signal.signal(number, stop)
+            for number in (signal.SIGINT, signal.SIGTERM)
+            if main
+        }
         try:
             yield
         finally:
@@ -183,17 +201,24 @@ class Trainer:
         """Whether all epochs are done, or `patience` of them without a better one."""
         config, p = self.recipe.training, self.state.progress
         best = p.best()
-        return p.epoch >= config.epochs or (best is not None and p.epoch - best["epoch"] >= config.patience)
+        return p.epoch >= config.epochs or (
+            best is not None and p.epoch - best["epoch"] >= config.patience
+        )
 
     def _epoch(self) -> None:
         """The remaining batches of the current epoch."""
         p = self.state.progress
         start, before = time.perf_counter(), p.seconds
         name = f"epoch {p.epoch + 1}/{self.recipe.training.epochs}"
-        shares = [self.ranks.share(batch) for batch in islice(self.data.batches.epoch(p.epoch), p.batch, None)]
+        shares = [
+            self.ranks.share(batch)
+            for batch in islice(self.data.batches.epoch(p.epoch), p.batch, None)
+        ]
         inputs = read_ahead(lambda batch: self.reader.read(batch.image_ids), shares)
         self.state.captioner.train()
-        with progress_bar(total=self.steps, initial=p.batch, unit="batch", desc=name, show=self.show) as bar:
+        with progress_bar(
+            total=self.steps, initial=p.batch, unit="batch", desc=name, show=self.show
+        ) as bar:
             for batch, annotations in zip(shares, inputs, strict=True):
                 self.update(batch, annotations)
                 p.seconds = before + time.perf_counter() - start
@@ -203,7 +228,9 @@ class Trainer:
                 if stopping or time.monotonic() - self.saved >= self.save_seconds:
                     self._save()
                 if stopping:
-                    raise Interrupted(f"stopped after batch {p.batch} of {name}; the same command resumes it")
+                    raise Interrupted(
+                        f"stopped after batch {p.batch} of {name}; the same command resumes it"
+                    )
 
     def update(self, batch: Batch, annotations: Tensor) -> None:
         """One batch: loss, gradient, clipping, a step of the optimiser and of the moving average, sums."""
@@ -211,8 +238,14 @@ class Trainer:
         step, steps = p.epoch * self.steps + p.batch, config.epochs * self.steps
         if self.ranks.size > 1:  # a single process continues its own stream
             self.ranks.seed(config.seed, step)
-        done = (p.epoch + p.batch / self.steps) / config.epochs  # step / steps is another number in its last bit
-        with nullcontext() if state.low == torch.float32 else torch.autocast(self.device.type, state.low):
+        done = (
+            p.epoch + p.batch / self.steps
+        ) / config.epochs  # step / steps is another number in its last bit
+        with (
+            nullcontext()
+            if state.low == torch.float32
+            else torch.autocast(self.device.type, state.low)
+        ):
             result = self.loss(batch, annotations.to(self.device, non_blocking=True), done)
         if not torch.isfinite(result.loss):
             raise self._not_finite("loss", result.loss, batch)
@@ -231,15 +264,25 @@ class Trainer:
         state.scaler.update()
         if config.average and state.scaler.get_scale() >= scale:
             # A smaller decay in the first batches: the average would otherwise keep the random initial weights.
-            update_average(state.averaged, state.captioner, min(config.average, (1 + step) / (10 + step)))
+            update_average(
+                state.averaged, state.captioner, min(config.average, (1 + step) / (10 + step))
+            )
         sums = {name: value.item() * result.captions for name, value in result.means.items()}
-        counts = {"words": result.words, "captions": result.captions, "sampled": result.captions * ("reward" in sums)}
-        own = sums | counts if batch.weight else {}  # a share without a row of its own counts nothing
+        counts = {
+            "words": result.words,
+            "captions": result.captions,
+            "sampled": result.captions * ("reward" in sums),
+        }
+        own = (
+            sums | counts if batch.weight else {}
+        )  # a share without a row of its own counts nothing
         total: Counter[str] = Counter()
         for share in self.ranks.gather(own) if self.ranks.size > 1 else [own]:
             total.update(share)
         p.batch += 1
-        p.words, p.captions, p.sampled = (getattr(p, name) + int(total.pop(name)) for name in counts)
+        p.words, p.captions, p.sampled = (
+            getattr(p, name) + int(total.pop(name)) for name in counts
+        )
         for name, value in total.items():
             p.sums[name] = p.sums.get(name, 0.0) + value
 
@@ -253,12 +296,16 @@ class Trainer:
         """Judge the epoch on dev, keep its model if it is the best, write checkpoint and log."""
         p, config = self.state.progress, self.recipe.training
         # The last batch's learning rate, also in a process that resumed right after that batch.
-        set_learning_rate(self.state.optimiser, config, (p.epoch + 1) * self.steps - 1, config.epochs * self.steps)
+        set_learning_rate(
+            self.state.optimiser, config, (p.epoch + 1) * self.steps - 1, config.epochs * self.steps
+        )
         self._save()  # judging may take minutes
         self.between_epochs = True
         record = self.ranks.from_first(lambda: epoch_record(self.state, self.data, self.reader))
         best = p.best()
-        record["kept"] = best is None or dev_score(record, config.select) > dev_score(best, config.select)
+        record["kept"] = best is None or dev_score(record, config.select) > dev_score(
+            best, config.select
+        )
         self.state.progress = Progress(epoch=p.epoch + 1, history=[*p.history, record])
         if record["kept"] and self.ranks.first:
             self.state.averaged.save(self.folder / MODEL)
@@ -275,7 +322,9 @@ class Trainer:
             plots.save(plots.curves_figure(history), self.folder / "curves.png")
 
 
-def set_learning_rate(optimiser: torch.optim.Optimizer, config: TrainingConfig, step: int, steps: int) -> None:
+def set_learning_rate(
+    optimiser: torch.optim.Optimizer, config: TrainingConfig, step: int, steps: int
+) -> None:
     """Give every group its learning rate at batch `step` of `steps` of all epochs: warm-up, then the schedule."""
     factor = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
     if config.schedule == "cosine":

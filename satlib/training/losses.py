@@ -34,10 +34,14 @@ def likelihood(
         a, places = drop_annotations(a, recipe.training)
     added = [partial(term, batch, places) for term in terms]
     a, captions = batch.by_caption(a), batch.captions.to(a.device)
-    return caption_loss(captioner.decoder, a, captions, recipe.objective.doubly_stochastic, state.bound, done, added)
+    return caption_loss(
+        captioner.decoder, a, captions, recipe.objective.doubly_stochastic, state.bound, done, added
+    )
 
 
-def expected_reward(state: RunState, reward: Consensus, batch: Batch, annotations: Tensor, done: float) -> BatchLoss:
+def expected_reward(
+    state: RunState, reward: Consensus, batch: Batch, annotations: Tensor, done: float
+) -> BatchLoss:
     """Minus the expected reward of captions that the model samples for a batch of images; without dropout."""
     captioner, recipe = state.captioner, state.captioner.recipe
     hard = recipe.decoder.attention == "hard"
@@ -63,7 +67,9 @@ def random_views(images: Tensor) -> Tensor:
     affine[:, 1, 1] = side
     affine[:, :, 2] = torch.empty(len(images), 2).uniform_(-1, 1) * (1 - side).unsqueeze(1)
     grid = functional.affine_grid(affine, list(images.shape), align_corners=False)
-    return functional.grid_sample(images.float(), grid.to(images.device), padding_mode="border", align_corners=False)
+    return functional.grid_sample(
+        images.float(), grid.to(images.device), padding_mode="border", align_corners=False
+    )
 
 
 def drop_annotations(a: Tensor, config: TrainingConfig) -> tuple[Tensor, Tensor | None]:

@@ -28,12 +28,16 @@ class Muon(torch.optim.Adam):
             for weight in group["params"] if group["orthogonal"] else ():
                 if weight.grad is None:
                     continue
-                state = self.state[weight]  # by Adam's names, which it asks for when a run is resumed
+                state = self.state[
+                    weight
+                ]  # by Adam's names, which it asks for when a run is resumed
                 if not state:
                     state |= {"step": torch.zeros(()), "exp_avg": torch.zeros_like(weight)}
                 state["step"] += 1
                 momentum = state["exp_avg"].lerp_(weight.grad, 1 - MOMENTUM)
-                update = orthogonal(weight.grad.lerp(momentum, MOMENTUM).flatten(1))  # Nesterov's momentum
+                update = orthogonal(
+                    weight.grad.lerp(momentum, MOMENTUM).flatten(1)
+                )  # Nesterov's momentum
                 rate = group["lr"] * max(update.shape) ** 0.5
                 weight.mul_(1 - DECAY * rate).sub_(update.view(weight.shape), alpha=rate)
                 weight.grad = None  # Adam passes over it

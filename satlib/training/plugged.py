@@ -25,7 +25,9 @@ class PluggedAttention(SoftAttention):
         super().__init__(energy)
         self.attend = attend
 
-    def forward(self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None) -> AttentionOutput:
+    def forward(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
+    ) -> AttentionOutput:
         """Attend to a (B, L, D) in state h (B, n)."""
         return AttentionOutput(*self.attend(self.energy(keys, h), a))
 
@@ -44,7 +46,9 @@ def load(place: str) -> Attend:
     z, alpha = attend(torch.randn(B, L), torch.randn(B, L, D))
     if z.shape != (B, D) or alpha.shape != (B, L):
         wanted, got = f"z {(B, D)} and alpha {(B, L)}", f"{tuple(z.shape)} and {tuple(alpha.shape)}"
-        raise SatlibError(f"{place} must return {wanted} for e {(B, L)} and a {(B, L, D)}, not {got}")
+        raise SatlibError(
+            f"{place} must return {wanted} for e {(B, L)} and a {(B, L, D)}, not {got}"
+        )
     return attend
 
 

@@ -20,7 +20,16 @@ from satlib.recipe import OF_MODEL, DataConfig, Recipe
 from satlib.training.checkpoint import RunState, trained_part
 
 _ANNOTATIONS = ("name", "view", "scale")  # what the annotation vectors are
-_SIZES = ("kind", "embedding", "hidden", "layers", "heads", "attention_hidden", "gate", "output_tanh")
+_SIZES = (
+    "kind",
+    "embedding",
+    "hidden",
+    "layers",
+    "heads",
+    "attention_hidden",
+    "gate",
+    "output_tanh",
+)
 _OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word
 
 
@@ -61,12 +70,16 @@ def start_from(path: Path, state: RunState) -> None:
     frozen = not state.captioner.recipe.encoder.train
     trained = Captioner.load(path, state.captioner.device, encoder if frozen else None)
     if frozen and trained.encoder.weights_hash != encoder.weights_hash:
-        raise SatlibError(f"{path} was trained on other annotation vectors than those of {encoder.name}")
+        raise SatlibError(
+            f"{path} was trained on other annotation vectors than those of {encoder.name}"
+        )
     for fresh in (state.captioner, state.averaged):
         try:
             trained_part(fresh).load_state_dict(_weights(trained, fresh))
         except RuntimeError as error:  # names or shapes
-            raise SatlibError(f"{path} is of another kind or size than the recipe's model") from error
+            raise SatlibError(
+                f"{path} is of another kind or size than the recipe's model"
+            ) from error
     if trained.vocabulary.words != ours.words:
         known = sum(word in trained.vocabulary for word in ours.words)
         say(f"{known:,} words keep their weights of {path}; {len(ours) - known:,} start fresh")
@@ -80,5 +93,7 @@ def _weights(trained: Captioner, fresh: Captioner) -> dict[str, Any]:
     theirs = [trained.vocabulary.number(words[i]) for i in known]
     for name, own in trained_part(fresh).state_dict().items():
         if name in weights and name.removeprefix("decoder.") in _OF_WORDS:
-            weights[name] = own.clone().index_copy_(0, torch.tensor(known, device=own.device), weights[name][theirs])
+            weights[name] = own.clone().index_copy_(
+                0, torch.tensor(known, device=own.device), weights[name][theirs]
+            )
     return weights

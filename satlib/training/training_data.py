@@ -37,7 +37,11 @@ class TrainingData:
 
 
 def training_data(
-    data: CaptionSet, recipe: Recipe, vocabulary: Vocabulary, grid: tuple[int, int], entities: Entities | None
+    data: CaptionSet,
+    recipe: Recipe,
+    vocabulary: Vocabulary,
+    grid: tuple[int, int],
+    entities: Entities | None,
 ) -> TrainingData:
     """Prepare a caption set for training; `grid` is the encoder's (h, w), `entities` has the boxes that supervise attention."""
     train, dev = data.split("train"), data.split("dev")
@@ -45,9 +49,15 @@ def training_data(
         raise SatlibError(
             f"{data.name} needs images in its train and its dev split; see: satlib data check {data.name}"
         )
-    config, longest, rewarded = recipe.training, recipe.data.max_length, recipe.objective.maximise == "reward"
+    config, longest, rewarded = (
+        recipe.training,
+        recipe.data.max_length,
+        recipe.objective.maximise == "reward",
+    )
     names = [example.image_id for example in train]
-    used = [replace(example, references=example.references[: recipe.data.captions]) for example in train]
+    used = [
+        replace(example, references=example.references[: recipe.data.captions]) for example in train
+    ]
     train_pairs = pairs(used, vocabulary, longest)
     captions = sum(len(example.references) for example in used)
     if captions > len(train_pairs) and current().first:
@@ -56,12 +66,23 @@ def training_data(
             f"{longest} words, or none that is known"
         )
     digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
-    batches: SameLengthBatches | ImageBatches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
+    batches: SameLengthBatches | ImageBatches = SameLengthBatches(
+        train_pairs, config.batch_size, config.seed
+    )
     if rewarded or config.batches == "images":
         batches = ImageBatches(
-            names, config.batch_size, config.seed, None if rewarded else train_pairs, config.epoch_images
+            names,
+            config.batch_size,
+            config.seed,
+            None if rewarded else train_pairs,
+            config.epoch_images,
         )
     terms = boxes.terms(recipe, entities, train, vocabulary, grid)
     digest += "".join(term.hash for term in terms)
-    rewards = [Consensus(examples, vocabulary, recipe.reward) if rewarded else None for examples in (train, dev)]
-    return TrainingData(vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, terms, *rewards)
+    rewards = [
+        Consensus(examples, vocabulary, recipe.reward) if rewarded else None
+        for examples in (train, dev)
+    ]
+    return TrainingData(
+        vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, terms, *rewards
+    )

@@ -48,15 +48,21 @@ def distribution(text: str, chosen: Recipe) -> "tuple[str, optuna.distributions.
     name, _, values = text.partition("=")
     section, _, key = name.partition(".")
     if key not in chosen.to_dict().get(section, {}):
-        raise SatlibError(f"cannot vary {name!r}, which is no option; satlib recipe --explain lists them")
+        raise SatlibError(
+            f"cannot vary {name!r}, which is no option; satlib recipe --explain lists them"
+        )
     if "," in values:
-        return name, CategoricalDistribution([recipe.parse_value(value) for value in values.split(",")])
+        return name, CategoricalDistribution(
+            [recipe.parse_value(value) for value in values.split(",")]
+        )
     try:
         low, high = map(float, values.split(".."))
         if not -math.inf < low <= high < math.inf:
             raise ValueError("the lower bound comes first, and both are finite")
     except ValueError as error:
-        raise SatlibError(f"cannot read {text!r}; write section.key=low..high or section.key=a,b,c") from error
+        raise SatlibError(
+            f"cannot read {text!r}; write section.key=low..high or section.key=a,b,c"
+        ) from error
     log = low > 0 and high / low >= 10
     if isinstance(chosen.to_dict()[section][key], int):
         return name, IntDistribution(round(low), round(high), log and round(low) > 0)
@@ -83,7 +89,9 @@ def tune(
     distributions: dict[str, Any] = dict(distribution(text, chosen) for text in space)
     for name, values in distributions.items():
         for value in getattr(values, "choices", None) or (values.low, values.high):
-            _varied(chosen, {name: value})  # refused now, not by a trial that every resumed search would begin with
+            _varied(
+                chosen, {name: value}
+            )  # refused now, not by a trial that every resumed search would begin with
     folder.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
         storage=JournalStorage(JournalFileBackend(str(folder / "journal.log"))),
@@ -94,9 +102,13 @@ def tune(
     )
     search = {"recipe": chosen.to_dict(), "space": list(space)}
     if study.user_attrs.get("search", search) != search:
-        raise SatlibError(f"{folder} holds a search over another recipe or space; name another folder with --out")
+        raise SatlibError(
+            f"{folder} holds a search over another recipe or space; name another folder with --out"
+        )
     study.set_user_attr("search", search)
-    for killed in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):  # its run's folder has its checkpoint
+    for killed in study.get_trials(
+        states=[optuna.trial.TrialState.RUNNING]
+    ):  # its run's folder has its checkpoint
         study.tell(killed.number, state=optuna.trial.TrialState.FAIL)
         study.enqueue_trial(killed.params)
 
@@ -114,7 +126,15 @@ def tune(
             if trial.should_prune():
                 raise optuna.TrialPruned
 
-        loop.train(varied, data, reader, folder / _run_name(trial.params), device, progress, on_epoch=report)
+        loop.train(
+            varied,
+            data,
+            reader,
+            folder / _run_name(trial.params),
+            device,
+            progress,
+            on_epoch=report,
+        )
         return best
 
     history = _write_history(study, chosen, folder)
@@ -133,7 +153,9 @@ def tune(
 
 def _varied(chosen: Recipe, values: Mapping[str, Any]) -> Recipe:
     """The recipe with some other values, by "section.key"."""
-    return recipe.from_dict(recipe.changed(chosen.to_dict(), [f"{name}={json.dumps(values[name])}" for name in values]))
+    return recipe.from_dict(
+        recipe.changed(chosen.to_dict(), [f"{name}={json.dumps(values[name])}" for name in values])
+    )
 
 
 def _run_name(values: Mapping[str, Any]) -> str:

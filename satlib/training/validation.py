@@ -45,10 +45,14 @@ def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[st
         "tokens_per_second": round(p.words / max(p.seconds, 1e-9), 1),
     }
     if data.dev_reward is not None:
-        record["dev_reward"] = data.dev_reward.mean({name: caption.words for name, caption in generated.items()})
+        record["dev_reward"] = data.dev_reward.mean(
+            {name: caption.words for name, caption in generated.items()}
+        )
     for name, value in record.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise Diverged(f"after epoch {p.epoch + 1} {name} is {value}; lower training.learning_rate in a new run")
+            raise Diverged(
+                f"after epoch {p.epoch + 1} {name} is {value}; lower training.learning_rate in a new run"
+            )
     return record
 
 
@@ -92,9 +96,13 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
     chunks = [names[start : start + 256] for start in range(0, len(names), 256)]
     with captioner.evaluating():
         for chunk, images in zip(chunks, read_ahead(reader.read, chunks), strict=True):
-            a = torch.cat([captioner.annotations(part.to(captioner.device)) for part in images.split(BATCH)])
+            a = torch.cat(
+                [captioner.annotations(part.to(captioner.device)) for part in images.split(BATCH)]
+            )
             row = {name: number for number, name in enumerate(chunk)}
-            for batch in SameLengthBatches([pair for pair in dev if pair.image_id in row], batch_size).epoch(0):
+            for batch in SameLengthBatches(
+                [pair for pair in dev if pair.image_id in row], batch_size
+            ).epoch(0):
                 captions = batch.captions.to(captioner.device)
                 output = captioner.decoder(a[[row[name] for name in batch.image_ids]], captions)
                 total += negative_log_likelihood(output.logits, captions).sum().item()
