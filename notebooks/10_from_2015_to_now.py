@@ -1598,7 +1598,7 @@ def so_far(captions, start):
 from satcourse.checks import carry_on, reference
 from satcourse.lessons import further
 from satlib.evaluation.plots import END_LABEL as END
-from satlib.training import plugged
+from satlib.model import plugged
 
 PARTS = ("4.3", "7.1", "7.4", "6.8")
 attention, search, metric, estimator = parts = [carry_on(id) for id in PARTS]

@@ -22,6 +22,8 @@ from satlib.errors import SatlibError
 OF_MODEL = "model:"  # begins the name of an encoder that is a captioner's own
 View = Literal["whole", "crop"]
 Look = Literal["expected", "probable", "sample"]
+# What `decoder.attention` may be; `model.attention.register` adds to it.
+ATTENTIONS = ["soft", "hard", "none"]
 FOLDER = Path(__file__).parent / "recipes"
 SAVE_SECONDS = 600.0  # a checkpoint is written within an epoch when the last one is this old
 
@@ -74,9 +76,8 @@ class DecoderConfig(_Section):
     hidden: Positive = 512  # n, the size of the LSTM's state; of all vectors of a Transformer
     layers: Positive = 2  # the Transformer's layers
     heads: Positive = 4  # the Transformer's heads in each layer, a divisor of decoder.hidden
-    attention: Literal["soft", "hard", "none"] = (
-        "soft"  # section 4.2, section 4.1, or the mean vector at every word
-    )
+    # soft: section 4.2; hard: section 4.1; none: the mean vector at every word; or the name of a registered one
+    attention: str = "soft"  # soft, hard, none, or one of your own (`model.attention.register`)
     attention_hidden: Positive = 256  # the hidden units of the attention MLP
     gate: bool = (
         True  # whether beta, the scalar gate of section 4.2.1, multiplies the context vector
@@ -373,7 +374,10 @@ def _conflicts(recipe: Recipe) -> dict[str, bool]:
         recipe.training,
     )
     rewarded = objective.maximise == "reward"
+    known = ", ".join(f'"{name}"' for name in ATTENTIONS)
     return {
+        f'decoder.attention is "{decoder.attention}", not one of {known}; one of your own needs its file: '
+        f"--attention FILE.py:{decoder.attention}": decoder.attention not in ATTENTIONS,
         "a frozen encoder needs pretrained weights; set encoder.pretrained or encoder.train to true": (
             not (encoder.train or encoder.pretrained)
         ),

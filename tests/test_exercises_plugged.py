@@ -5,7 +5,7 @@ import tiny
 import torch
 
 from satlib.errors import SatlibError
-from satlib.training import plugged
+from satlib.model import plugged
 
 RIGHT = """
 import torch

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from satlib.data.text import UNKNOWN
-from satlib.model.attention import Attention, AttentionOutput
+from satlib.model.attention import Attention
 from satlib.model.captioner import Captioner
 from satlib.model.transformer import AnyDecoder, TransformerDecoder
 
@@ -27,7 +27,7 @@ def tempered(alpha: Tensor, temperature: float) -> Tensor:
     return torch.softmax(alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log() / temperature, dim=-1)
 
 
-class Steered(nn.Module):
+class Steered(Attention):
     """An attention whose weights are tempered or replaced before they form the context vector z_t.
 
     Wherever the weights change, z_t is their expectation, with hard attention too.
@@ -43,23 +43,25 @@ class Steered(nn.Module):
         self._word = 0
 
     def keys(self, a: Tensor) -> Tensor:
-        """The keys of the attention inside for a (B, L, D); the next call of `forward` is for the first word."""
+        """The keys of the attention inside for a (B, L, D); the next look is that of the first word."""
         self._word = 0
         return self.attention.keys(a)
 
-    def forward(
+    def weights(
         self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
-    ) -> AttentionOutput:
-        """Attend to a (B, L, D) in state h (B, n), with the weights changed."""
-        output = self.attention(a, keys, h, expected)
-        alpha = tempered(output.alpha, self.temperature)
+    ) -> tuple[Tensor, Tensor | None]:
+        """The weights of the attention inside, changed; its place only where they are not."""
+        own, place = self.attention.weights(a, keys, h, expected)
+        alpha = tempered(own, self.temperature)
         if self.given is not None and self._word < self.given.shape[1]:
-            given = self.given[:, self._word]
+            given = self.given[:, self._word]  # (B, L)
             alpha = torch.where(given.sum(1, keepdim=True) > 0, given, alpha)
         self._word += 1
-        if alpha is output.alpha:
-            return output
-        return AttentionOutput(torch.bmm(alpha.unsqueeze(1), a).squeeze(1), alpha)
+        return alpha, place if alpha is own else None
+
+    def read(self, alpha: Tensor, a: Tensor, place: Tensor | None = None) -> Tensor:
+        """The context vector, as the attention inside forms it."""
+        return self.attention.read(alpha, a, place)
 
 
 def steered(

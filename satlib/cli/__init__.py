@@ -642,7 +642,7 @@ def _own_attention(options: argparse.Namespace) -> "Callable[[Captioner], None] 
     """A function that plugs --attention in; None without it."""
     if not (file := getattr(options, "attention", None)):
         return None
-    from satlib.training import plugged
+    from satlib.model import plugged
 
     attend = plugged.load(file)
     return lambda captioner: plugged.plug(captioner, attend, file)

@@ -1,14 +1,73 @@
 """Attention: energies, weights and the context vector (section 3.1.2, equations 4 to 6; section 4).
 
-An energy scores each location i by its annotation vector and the decoder's state, e_ti = f_att(a_i, h_{t-1}). A softmax over
-the locations turns energies into weights alpha_ti, and phi combines weights and annotation vectors into the context vector z_t.
-The part of an energy that depends on the annotation vectors only, its `keys`, is computed once per image.
+An energy scores each location i by its annotation vector and the decoder's state, e_ti = f_att(a_i, h_{t-1}). A softmax
+over the locations turns energies into weights alpha_ti, and phi combines weights and annotation vectors into the context
+vector z_t. What depends on the annotation vectors only, the `keys`, is computed once per image.
+
+To try an attention of your own, override `weights` or `read` of `Attention`, and `register` it.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from satlib import recipe
+
+
+class AttentionOutput(NamedTuple):
+    """The result of one attention step.
+
+    z: the context vector (B, D), before the gate. alpha: the weights (B, L). place: the sampled or chosen location s_t
+    as an index (B,), -1 in rows where z is an expectation; None if z is an expectation in all rows.
+    """
+
+    z: Tensor
+    alpha: Tensor
+    place: Tensor | None = None
+
+
+class Attention(nn.Module):
+    """One step of attention in two moves: `weights` says where to look, `read` what is seen there."""
+
+    def keys(self, a: Tensor) -> Tensor:
+        """What depends on the annotation vectors a (B, L, D) only: a tensor with B rows."""
+        raise NotImplementedError
+
+    def weights(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Where to look, in state h (B, n): the weights, and the place that is drawn.
+
+        The weights are alpha (B, L), or (B, heads, L) with several heads. The place is an index (B,), -1 in rows that
+        take the expectation; None if no place is drawn. expected (B,): see `HardAttention`.
+        """
+        raise NotImplementedError
+
+    def read(self, alpha: Tensor, a: Tensor, place: Tensor | None = None) -> Tensor:
+        """The context vector z_t = phi({a_i}, {alpha_i}), equation 6: (B, L), (B, L, D) -> (B, D).
+
+        The expectation sum_i alpha_i a_i (equation 13); in rows where a place is drawn, its annotation vector
+        (equations 8 and 9).
+        """
+        z = (alpha.unsqueeze(1) @ a).squeeze(1)
+        if place is None:
+            return z
+
+        rows = torch.arange(len(a), device=a.device)
+        is_drawn = (place >= 0).unsqueeze(1)  # (B, 1)
+        return torch.where(is_drawn, a[rows, place.clamp(min=0)], z)
+
+    def forward(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
+    ) -> AttentionOutput:
+        """Attend to a (B, L, D) in state h (B, n)."""
+        alpha, place = self.weights(a, keys, h, expected)
+        z = self.read(alpha, a, place)
+        if alpha.dim() == 3:  # a reader is shown one map: the mean of the heads
+            alpha = alpha.mean(1)
+        return AttentionOutput(z, alpha, place)
 
 
 class AdditiveEnergy(nn.Module):
@@ -21,50 +80,35 @@ class AdditiveEnergy(nn.Module):
         self.energy = nn.Linear(width, 1, bias=False)
 
     def forward(self, keys: Tensor, h: Tensor) -> Tensor:
-        """Keys (B, L, width), h (B, n) -> e (B, L)."""
-        return self.energy(torch.tanh(keys + self.state(h).unsqueeze(1))).squeeze(2)
+        """Keys W_a a + b (B, L, width) and h (B, n) -> e (B, L)."""
+        query = self.state(h).unsqueeze(1)  # (B, 1, width)
+        return self.energy(torch.tanh(keys + query)).squeeze(2)
 
 
-class AttentionOutput(NamedTuple):
-    """The result of one attention step.
-
-    z: the context vector (B, D), before the gate. alpha: the weights (B, L). place: the sampled or chosen location s_t as an
-    index (B,), -1 in rows where z is an expectation; None if z is an expectation in all rows.
-    """
-
-    z: Tensor
-    alpha: Tensor
-    place: Tensor | None = None
-
-
-class _Scored(nn.Module):
-    """Attention by an energy; `keys` are W_a a + b (B, L, width), computed once per image."""
+class SoftAttention(Attention):
+    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expectation of the context vector."""
 
     def __init__(self, energy: AdditiveEnergy) -> None:
         super().__init__()
         self.energy = energy
 
     def keys(self, a: Tensor) -> Tensor:
+        """W_a a + b: (B, L, D) -> (B, L, width)."""
         return self.energy.annotation(a)
 
-
-class SoftAttention(_Scored):
-    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expectation of the context vector."""
-
-    def forward(
+    def weights(
         self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
-    ) -> AttentionOutput:
-        """Attend to a (B, L, D) in state h (B, n)."""
-        alpha = torch.softmax(self.energy(keys, h), dim=1)
-        return AttentionOutput(expectation(alpha, a), alpha)
+    ) -> tuple[Tensor, Tensor | None]:
+        """The softmax of the energies (equations 4 and 5); nothing is drawn."""
+        return torch.softmax(self.energy(keys, h), dim=1), None
 
 
-class HardAttention(_Scored):
-    """Stochastic attention (section 4.1): s_t ~ Multinoulli(alpha_t), and z_t = sum_i s_ti a_i is one annotation vector.
+class HardAttention(SoftAttention):
+    """Stochastic attention (section 4.1): s_t ~ Multinoulli(alpha_t), and z_t is one annotation vector.
 
-    In training a location is sampled; the loss provides the gradient of the samples (`objective.VariationalBound`). Outside
-    training, `look` says how z is formed: "expected" (z = sum_i alpha_ti a_i, as in the official code), "probable" (the
-    location with the largest weight) or "sample".
+    In training a location is sampled; the loss provides the gradient of the samples (`objective.VariationalBound`).
+    Outside training, `look` says how z is formed: "expected" (z = sum_i alpha_ti a_i, as in the official code),
+    "probable" (the location with the largest weight) or "sample".
     """
 
     def __init__(self, energy: AdditiveEnergy, look: str = "expected") -> None:
@@ -75,41 +119,82 @@ class HardAttention(_Scored):
         """Sample s_t ~ Multinoulli(alpha_t) as an index: (B, L) -> (B,)."""
         return torch.multinomial(alpha.detach(), 1).squeeze(1)
 
-    def forward(
+    def weights(
         self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
-    ) -> AttentionOutput:
-        """Attend to a (B, L, D) in state h (B, n).
+    ) -> tuple[Tensor, Tensor | None]:
+        """The softmax of the energies, and the place that is sampled or chosen.
 
         expected (B,): the rows whose sample is replaced by its expectation (section 4.1, end).
         """
-        alpha = torch.softmax(self.energy(keys, h), dim=1)
+        alpha, _ = super().weights(a, keys, h)
         if not self.training and self.look == "expected":
-            return AttentionOutput(expectation(alpha, a), alpha)
-        place = self.draw(alpha) if self.training or self.look == "sample" else alpha.argmax(1)
-        z = a[torch.arange(len(a), device=a.device), place]
+            return alpha, None
+
+        if self.training or self.look == "sample":
+            place = self.draw(alpha)
+        else:
+            place = alpha.argmax(1)
         if expected is not None:
-            z = torch.where(expected.unsqueeze(1), expectation(alpha, a), z)
             place = place.masked_fill(expected, -1)
-        return AttentionOutput(z, alpha, place)
+        return alpha, place
 
 
-class NoAttention(nn.Module):
+class NoAttention(Attention):
     """No attention: z_t is the mean annotation vector at every word. The baseline for the others."""
 
     def keys(self, a: Tensor) -> Tensor:
-        """The mean annotation vector (B, 1, D), once per image."""
+        """The mean annotation vector: (B, L, D) -> (B, 1, D)."""
         return a.mean(1, keepdim=True)
+
+    def weights(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Every location has weight 1 / L."""
+        return keys.new_full(a.shape[:2], 1 / a.shape[1]), None
 
     def forward(
         self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
     ) -> AttentionOutput:
-        """The mean annotation vector; every location has weight 1 / L."""
-        return AttentionOutput(keys.squeeze(1), keys.new_full(a.shape[:2], 1 / a.shape[1]))
+        """The mean annotation vector, which need not be formed anew for each word."""
+        alpha, _ = self.weights(a, keys, h)
+        return AttentionOutput(keys.squeeze(1), alpha)
 
 
-def expectation(alpha: Tensor, a: Tensor) -> Tensor:
-    """sum_i alpha_i a_i: (B, L), (B, L, D) -> (B, D)."""
-    return (alpha.unsqueeze(1) @ a).squeeze(1)
+# An attention for annotation vectors of D numbers and states of n; width: the hidden units of its energies.
+Build = Callable[[int, int, int], Attention]
+
+
+def _soft(annotation_dim: int, hidden: int, width: int) -> Attention:
+    return SoftAttention(AdditiveEnergy(annotation_dim, hidden, width))
+
+
+def _hard(annotation_dim: int, hidden: int, width: int) -> Attention:
+    return HardAttention(AdditiveEnergy(annotation_dim, hidden, width))
+
+
+def _none(annotation_dim: int, hidden: int, width: int) -> Attention:
+    return NoAttention()
+
+
+_KINDS: dict[str, Build] = {"soft": _soft, "hard": _hard, "none": _none}
+
+
+def register(name: str, build: Build) -> None:
+    """Make an attention of your own available as `decoder.attention` of a recipe.
+
+    build: gets D, n and the width (`decoder.attention_hidden`), as the constructor of a class may.
+    """
+    if name not in recipe.ATTENTIONS:
+        recipe.ATTENTIONS.append(name)
+    _KINDS[name] = build
+
+
+def create(attention: str, annotation_dim: int, hidden: int, width: int) -> Attention:
+    """The attention "soft", "hard", "none" or a registered one, with fresh weights.
+
+    annotation_dim: D. hidden: n. width: the hidden units of its energies.
+    """
+    return _KINDS[attention](annotation_dim, hidden, width)
 
 
 def entropy(alphas: Tensor) -> Tensor:
@@ -126,14 +211,3 @@ def movement(alphas: Tensor) -> Tensor:
 def precise(values: Tensor) -> Tensor:
     """At least float32: sums and logarithms in bf16 or float16 lose too much precision."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
-Attention = SoftAttention | HardAttention | NoAttention
-
-
-def create(attention: str, annotation_dim: int, hidden: int, width: int) -> Attention:
-    """Attention "soft", "hard" or "none" for annotation vectors of D and states of n numbers; width: hidden units."""
-    if attention == "none":
-        return NoAttention()
-    kind = {"soft": SoftAttention, "hard": HardAttention}[attention]
-    return kind(AdditiveEnergy(annotation_dim, hidden, width))

@@ -29,6 +29,7 @@ from satlib.data import images
 from satlib.data.text import END, UNKNOWN
 from satlib.errors import SatlibError
 from satlib.files import write_json
+from satlib.model.attention import Attention
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Annotations, Decoder, State
 from satlib.model.search import content_words
@@ -70,7 +71,7 @@ class _Step(nn.Module):
         """a, keys (1, L, ..), h, c (B, n), words (B,), light (B, L) -> log p, alpha, beta, h, c."""
         decoder, B = self.decoder, words.shape[0]  # len() would fix the number of rows in the graph
         attention = decoder.attention
-        decoder.attention = _Lit(attention, light)  # type: ignore[bad-assignment]
+        decoder.attention = _Lit(attention, light)
         embedded = decoder.embed(words)
         annotations = Annotations(a.expand(B, -1, -1), keys.expand(B, -1, -1))
         step = decoder.step(annotations, State(h, c), decoder.gates_word(embedded))
@@ -79,26 +80,28 @@ class _Step(nn.Module):
         return log_p, step.alpha, step.beta, step.state.h, step.state.c
 
 
-class _Lit(nn.Module):
+class _Lit(Attention):
     """An attention whose weights are replaced by `light` (B, L) in the rows where there is any."""
 
-    def __init__(self, attention: nn.Module, light: Tensor) -> None:
+    def __init__(self, attention: Attention, light: Tensor) -> None:
         super().__init__()
-        self.attention, self.light = attention, light
+        self.attention = attention
+        self.light = light
 
-    def forward(
-        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None
-    ) -> tuple[Tensor, Tensor, None]:
-        """The context vector (B, D), the weights (B, L), no place."""
-        output = self.attention(a, keys, h, expected)
-        total = self.light.sum(1, keepdim=True)
+    def weights(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
+    ) -> tuple[Tensor, None]:
+        """The light, of sum 1, or the weights of the attention inside; no place."""
+        own, _ = self.attention.weights(a, keys, h, expected)
+        total = self.light.sum(1, keepdim=True)  # (B, 1)
         light = self.light / total.clamp(min=1e-12)
-        alpha = torch.where(total > 0, light, output.alpha)
-        return (
-            torch.where(total > 0, torch.bmm(light.unsqueeze(1), a).squeeze(1), output.z),
-            alpha,
-            None,
-        )
+        if own.dim() == 3:  # all heads look at the light
+            light, total = light.unsqueeze(1), total.unsqueeze(1)
+        return torch.where(total > 0, light, own), None
+
+    def read(self, alpha: Tensor, a: Tensor, place: Tensor | None = None) -> Tensor:
+        """The context vector, as the attention inside forms it."""
+        return self.attention.read(alpha, a, place)
 
 
 def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[str, Any]:

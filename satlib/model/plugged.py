@@ -1,0 +1,91 @@
+"""An attention of your own, from a file: `satlib train scenes-soft --attention mine.py:attend`.
+
+NAME is a function or a class. The function is that of exercise 4.3: from energies e (B, L) and annotation vectors a (B, L, D)
+to context vectors z (B, D) and weights alpha (B, L); the energies remain satlib's and are trained through it. The class is an
+`Attention` with weights of its own, made by NAME(D, n, width); it is registered under its name, which becomes the
+recipe's `decoder.attention`. A notebook writes the file with %%writefile.
+"""
+
+import inspect
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from satlib.errors import SatlibError
+from satlib.model import attention
+from satlib.model.attention import AdditiveEnergy, Attention, AttentionOutput, SoftAttention
+from satlib.model.captioner import Captioner
+
+Attend = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class PluggedAttention(SoftAttention):
+    """Soft attention whose weights and context vectors a given function computes."""
+
+    def __init__(self, energy: AdditiveEnergy, attend: Attend) -> None:
+        super().__init__(energy)
+        self.attend = attend
+
+    def forward(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
+    ) -> AttentionOutput:
+        """Attend to a (B, L, D) in state h (B, n)."""
+        z, alpha = self.attend(self.energy(keys, h), a)
+        return AttentionOutput(z, alpha)
+
+
+def load(place: str) -> Attend | type[Attention]:
+    """The function or the class FILE.py:NAME, tried on small tensors before hours of training.
+
+    Raises:
+        SatlibError: there is no such file or name, or what it returns has other shapes.
+    """
+    file, _, name = place.rpartition(":")
+    if not (file.endswith(".py") and Path(file).is_file()):
+        raise SatlibError(
+            f"a function is given as FILE.py:FUNCTION, not as {place!r}; a notebook writes one by %%writefile"
+        )
+    found = runpy.run_path(file).get(name)
+    if found is None:
+        raise SatlibError(f"{file} defines no function {name}()")
+
+    B, L, D, n, width = 3, 5, 4, 6, 8
+    a = torch.randn(B, L, D)
+    if is_kind(found):
+        made = found(D, n, width)
+        output = made(a, made.keys(a), torch.randn(B, n))
+        z, alpha = output.z, output.alpha
+    else:
+        z, alpha = found(torch.randn(B, L), a)
+    if z.shape != (B, D) or alpha.shape != (B, L):
+        given = f"a {(B, L, D)}" if is_kind(found) else f"e {(B, L)} and a {(B, L, D)}"
+        wanted = f"z {(B, D)} and alpha {(B, L)}"
+        got = f"{tuple(z.shape)} and {tuple(alpha.shape)}"
+        raise SatlibError(f"{place} must return {wanted} for {given}, not {got}")
+    return found
+
+
+def is_kind(found: Any) -> bool:
+    """Whether this is a class of attention, rather than a function."""
+    return inspect.isclass(found) and issubclass(found, Attention)
+
+
+def register(kind: type[Attention]) -> str:
+    """Register a class under its own name: -> the name, for `decoder.attention`."""
+    attention.register(kind.__name__, kind)
+    return kind.__name__
+
+
+def plug(captioner: Captioner, attend: Attend, place: str) -> None:
+    """Replace a captioner's softmax and weighted mean by a function; `place` (FILE:FUNCTION) is saved with the model."""
+    soft = captioner.decoder.attention
+    if captioner.recipe.decoder.attention != "soft" or not isinstance(soft, SoftAttention):
+        raise SatlibError(
+            '--attention replaces soft attention of an LSTM: choose a recipe with decoder.attention = "soft"'
+        )
+    captioner.decoder.attention = PluggedAttention(soft.energy, attend)
+    captioner.own_attention = place
