@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,10 +61,12 @@ class Caption:
 
     def to_json(self) -> dict[str, Any]:
         """All but the maps."""
-        numbers = {
-            name: round(getattr(self, name), 4) for name in ("log_probability", "confidence")
+        return {
+            "caption": self.text,
+            "words": self.words,
+            "log_probability": round(self.log_probability, 4),
+            "confidence": round(self.confidence, 4),
         }
-        return {"caption": self.text, "words": self.words, **numbers}
 
 
 class Captioner(nn.Module):
@@ -75,10 +78,12 @@ class Captioner(nn.Module):
         self.vocabulary = vocabulary
         self.encoder = encoder
         self.own_attention: str | None = None  # FILE:FUNCTION of a user-defined attention
+
         kind = TransformerDecoder if recipe.decoder.kind == "transformer" else Decoder
         self.decoder = kind(recipe.decoder, encoder.dim, len(vocabulary))
         if isinstance(self.decoder.attention, HardAttention):
             self.decoder.attention.look = recipe.decoding.look
+
         encoder.requires_grad_(recipe.encoder.train)
         if recipe.encoder.frozen_statistics:
             encoders.freeze_statistics(encoder)
@@ -107,6 +112,11 @@ class Captioner(nn.Module):
         """Whether the model's file holds the encoder's weights, because this training or another's has changed them."""
         return self.recipe.encoder.train or self.encoder.name.startswith(OF_MODEL)
 
+    @cached_property
+    def content_words(self) -> Tensor:
+        """The words (K,) bool that a caption has once at most, with `decoding.no_repeat`."""
+        return search.content_words(self.vocabulary)
+
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
@@ -115,13 +125,15 @@ class Captioner(nn.Module):
     @contextmanager
     def looking(self, look: str | None) -> Iterator[None]:
         """Set `look` of hard attention (`attention.HardAttention`) within a `with` block; None changes nothing."""
-        attention = self.decoder.attention
         if look is None:
             yield
             return
+
+        attention = self.decoder.attention
         if not isinstance(attention, HardAttention):
             raise SatlibError(f"the look {look!r} needs a model with hard attention")
-        before, attention.look = attention.look, look
+        before = attention.look
+        attention.look = look
         try:
             yield
         finally:
@@ -153,30 +165,35 @@ class Captioner(nn.Module):
         captions: list[list[Caption]] = []
         with self.evaluating():
             for start in range(0, len(photos), self.encoder.at_once):
-                chunk = map(images.photo_of, photos[start : start + self.encoder.at_once])
-                pixels = torch.stack(
-                    [images.to_tensor(images.square(photo, self.view)) for photo in chunk]
-                )
-                captions += [list(map(self.read, found)) for found in self.hypotheses(pixels, beam)]
+                some = photos[start : start + self.encoder.at_once]
+                squares = [images.square(images.photo_of(photo), self.view) for photo in some]
+                pixels = torch.stack([images.to_tensor(square) for square in squares])
+                for found in self.hypotheses(pixels, beam):
+                    captions.append([self.read(hypothesis) for hypothesis in found])
         return captions
 
     @torch.inference_mode()
     def hypotheses(
         self, batch: Tensor, beam: int | None = None, length_normalisation: float | None = None
     ) -> list[list[Hypothesis]]:
-        """The hypotheses for each image of a batch, best first, from images (B, 3, 224, 224) or annotation vectors (B, L, D).
+        """The hypotheses for each image of a batch, best first.
 
-        Call it in evaluation mode (`evaluating`). Arguments that are None take the recipe's values.
+        batch: images (B, 3, 224, 224) or annotation vectors (B, L, D). Call it in evaluation mode (`evaluating`).
+        Arguments that are None take the recipe's values.
         """
         decoding = self.recipe.decoding
-        beam = decoding.beam if beam is None else beam
-        normalisation = (
-            decoding.length_normalisation if length_normalisation is None else length_normalisation
-        )
-        normalisation = normalisation if beam > 1 else 0.0  # greedy: no ranks
-        once = search.content_words(self.vocabulary).to(self.device) if decoding.no_repeat else None
+        if beam is None:
+            beam = decoding.beam
+        if length_normalisation is None:
+            length_normalisation = decoding.length_normalisation
+        if beam == 1:  # greedy: there are no ranks
+            length_normalisation = 0.0
+        once = self.content_words.to(self.device) if decoding.no_repeat else None
+
         a = self.annotations(batch.to(self.device))
-        return search.beam_search(self.decoder, a, beam, decoding.max_length, normalisation, once)
+        return search.beam_search(
+            self.decoder, a, beam, decoding.max_length, length_normalisation, once
+        )
 
     def read(self, hypothesis: Hypothesis) -> Caption:
         """A hypothesis as a caption: ids become words, and the maps get the encoder's grid (h, w)."""
@@ -186,18 +203,21 @@ class Captioner(nn.Module):
 
     def save(self, path: Path, storage: str = "float32") -> None:
         """Write the captioner atomically, with weights as "float32", "float16", or "int8" (matrices, with one scale per row)."""
-        tensors = (
-            self.state_dict() if self.holds_encoder else self.decoder.state_dict(prefix="decoder.")
-        )
+        # A frozen encoder is not stored: its hash tells whether the one that is loaded later is the same.
+        if self.holds_encoder:
+            tensors = self.state_dict()
+            encoder_hash = None
+        else:
+            tensors = self.decoder.state_dict(prefix="decoder.")
+            encoder_hash = self.encoder.weights_hash
         stored = dict(packed(tensors, storage))
         require_finite(stored, path)  # a weight beyond float16 is infinite there
+
         header = Header(
             format="satlib captioner 1",
             recipe=self.recipe.to_dict(),
             vocabulary=self.vocabulary.to_json(),
-            encoder=EncoderHeader(
-                self.encoder.architecture, None if self.holds_encoder else self.encoder.weights_hash
-            ),
+            encoder=EncoderHeader(self.encoder.architecture, encoder_hash),
             own_attention=self.own_attention,
         )
         write_safetensors(path, stored, header)
@@ -209,23 +229,35 @@ class Captioner(nn.Module):
         """Read a file written by `save`; model: its path, the folder of its run, or a name (`installed.model`).
 
         encoder: a frozen encoder that exists already, to share it if it is the model's; otherwise one is made.
+
+        Raises:
+            SatlibError: there is no such model, its file is damaged, or its weights are not those of its recipe.
         """
         path, header, tensors = read_file(model)
         weights = dict(unpacked(tensors))
         require_finite(weights, path)
-        recipe, frozen = from_dict(header.recipe), header.encoder.weights is not None
-        if encoder is None or not frozen or encoder.name != header.encoder.name:
-            encoder = encoders.create(header.encoder.name, pretrained=frozen)
+
+        recipe = from_dict(header.recipe)
+        is_frozen = header.encoder.weights is not None
+        if encoder is None or not is_frozen or encoder.name != header.encoder.name:
+            encoder = encoders.create(header.encoder.name, pretrained=is_frozen)
             encoder.name = recipe.encoder.name
-        if frozen and encoder.weights_hash != header.encoder.weights:
+        if is_frozen and encoder.weights_hash != header.encoder.weights:
             raise SatlibError(
                 f"{path} was trained with other weights of {encoder.name} than those installed; train again"
             )
+
         captioner = cls(recipe, Vocabulary(header.vocabulary), encoder)
         captioner.own_attention = header.own_attention
-        if frozen:
+        if is_frozen:
             weights |= encoder.state_dict(prefix="encoder.")
-        captioner.load_state_dict(weights)
+        try:
+            captioner.load_state_dict(weights)
+        except RuntimeError as error:  # names or shapes
+            raise SatlibError(
+                f"{path} holds other weights than its recipe describes; if its attention is your own, "
+                "give the file that it was trained with"
+            ) from error
         return captioner.to(device).eval()
 
 

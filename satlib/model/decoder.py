@@ -29,7 +29,10 @@ class State(NamedTuple):
 
 
 class Annotations(NamedTuple):
-    """Annotation vectors a (B, L, D), their keys, which `project` computes once, and `expected` (`HardAttention`)."""
+    """Annotation vectors a (B, L, D), and their keys, which `project` computes once.
+
+    expected: see `attention.HardAttention`.
+    """
 
     a: Tensor
     keys: Tensor
@@ -42,7 +45,10 @@ def select(record: Any, rows: Tensor) -> Any:
 
 
 class Step(NamedTuple):
-    """One step of the LSTM: its new state, gated context z (B, D), gate beta (B,), and alpha and place (`AttentionOutput`)."""
+    """One step of the LSTM.
+
+    Its new state, the gated context z (B, D), the gate beta (B,), and alpha and place as in `attention.AttentionOutput`.
+    """
 
     state: State
     z: Tensor
@@ -80,20 +86,29 @@ class Decoder(nn.Module):
     def __init__(self, config: DecoderConfig, annotation_dim: int, vocabulary_size: int) -> None:
         """Fresh weights, for annotation vectors of D numbers and K words, special words included."""
         super().__init__()
-        m, n, D, K = config.embedding, config.hidden, annotation_dim, vocabulary_size
+        m = config.embedding
+        n = config.hidden
+        D = annotation_dim
+        K = vocabulary_size
+
         self.config = config
         self.embedding = nn.Embedding(K, m)
         self.attention = attention.create(config.attention, D, n, config.attention_hidden)
         self.gate = nn.Linear(n, 1) if config.gate else None
+
+        # The LSTM's four gates, one above the other: i, f, g, o.
         self.gates_word = nn.Linear(m, 4 * n)
         self.gates_state = nn.Linear(n, 4 * n, bias=False)
         self.gates_context = nn.Linear(D, 4 * n, bias=False)
         self.initial_h = self._initial_mlp(D, n, config.dropout)
         self.initial_c = self._initial_mlp(D, n, config.dropout)
+
+        # Equation 7: L_h, L_z and L_o.
         self.output_state = nn.Linear(n, m)
         self.output_context = nn.Linear(D, m, bias=False)
         self.output = nn.Linear(m, K)
         self.dropout = nn.Dropout(config.dropout)
+
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         nn.init.orthogonal_(self.gates_state.weight)
 
@@ -109,68 +124,87 @@ class Decoder(nn.Module):
 
     def project(self, a: Tensor, expected: Tensor | None = None) -> Annotations:
         """Annotation vectors a (B, L, D) with their keys, for any number of steps."""
-        keys, device = self.attention.keys(a), a.device.type
-        # autocast would round a anew at every word, and autograd keep each copy. Gradients of a are to be summed in float32.
+        keys = self.attention.keys(a)
+
+        # autocast would round a anew at every word, and autograd keep each copy. An `a` that is trained stays as it
+        # is: its gradients are to be summed in float32.
+        device = a.device.type
         if torch.is_autocast_enabled(device) and not a.requires_grad:
             a = a.to(torch.get_autocast_dtype(device))
         return Annotations(a, keys, expected)
 
     def initial_state(self, a: Tensor) -> State:
         """h_0 and c_0 from two MLPs of the mean annotation vector of a (B, L, D)."""
-        mean = a.mean(1)
+        mean = a.mean(1)  # (B, D)
         return State(self.initial_h(mean), self.initial_c(mean))
 
     def embed(self, words: Tensor) -> Tensor:
         """Ids (...) -> E y (..., m); a negative id stands for y_0, the zero embedding before the first word."""
-        return self.embedding(words.clamp(min=0)) * (words >= 0).unsqueeze(-1)
+        is_word = (words >= 0).unsqueeze(-1)
+        return self.embedding(words.clamp(min=0)) * is_word
 
     def step(self, annotations: Annotations, state: State, gates_word: Tensor) -> Step:
         """Attend to the image, then update the LSTM; gates_word: W_y E y_{t-1} + b (B, 4n)."""
-        z, alpha, place = self.attention(
-            annotations.a, annotations.keys, state.h, annotations.expected
-        )
+        a, keys, expected = annotations
+        z, alpha, place = self.attention(a, keys, state.h, expected)
+
+        # Section 4.2.1: how much the model looks at all.
         if self.gate is None:
             beta = z.new_ones(len(z))
         else:
-            beta = torch.sigmoid(self.gate(state.h)).squeeze(1)
+            beta = torch.sigmoid(self.gate(state.h)).squeeze(1)  # (B,)
             z = beta.unsqueeze(1) * z
-        i, f, g, o = (gates_word + self.gates_state(state.h) + self.gates_context(z)).chunk(
-            4, dim=1
-        )
+
+        # Equations 1 to 3.
+        gates = gates_word + self.gates_state(state.h) + self.gates_context(z)  # (B, 4n)
+        i, f, g, o = gates.chunk(4, dim=1)
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(g)
-        return Step(State(torch.sigmoid(o) * torch.tanh(c), c), z, alpha, beta, place)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        return Step(State(h, c), z, alpha, beta, place)
 
     def logits(self, embedded: Tensor, h: Tensor, z: Tensor) -> Tensor:
         """L_o(E y_{t-1} + L_h h_t + L_z z_t): (..., m), (..., n), (..., D) -> (..., K)."""
-        deep = embedded + self.output_state(self.dropout(h)) + self.output_context(z)
+        deep = embedded + self.output_state(self.dropout(h)) + self.output_context(z)  # (..., m)
         if self.config.output_tanh:
             deep = torch.tanh(deep)
         return self.output(self.dropout(deep))
 
     def predict(self, annotations: Annotations, state: State, words: Tensor) -> Prediction:
         """The next word's logits, after one more word (B,) for each row, -1 for y_0."""
-        embedded = self.embed(words)
+        embedded = self.embed(words)  # (B, m)
         step = self.step(annotations, state, self.gates_word(embedded))
         logits = self.logits(embedded, step.state.h, step.z)
         return Prediction(logits, step.state, step.alpha, step.beta, step.place)
 
     def forward(self, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
-        """Teacher forcing: every word predicted from the true words before it.
+        """Teacher forcing: every word is predicted from the true words before it.
 
-        a: annotation vectors (B, L, D). captions: ids (B, C) with the end mark, `PAD` after it. expected: see `HardAttention`.
+        a: annotation vectors (B, L, D). captions: ids (B, C) with the end mark, `PAD` after it. expected: see
+        `attention.HardAttention`.
         """
-        annotations, state = self.project(a, expected), self.initial_state(a)
-        embedded = self.embed(nn.functional.pad(captions[:, :-1], (1, 0), value=-1))
-        gates_words = self.gates_word(embedded)
-        states, steps = [state], []
+        annotations = self.project(a, expected)
+        state = self.initial_state(a)
+
+        # The word before each word: y_0 before the first.
+        before = nn.functional.pad(captions[:, :-1], (1, 0), value=-1)  # (B, C)
+        embedded = self.embed(before)  # (B, C, m)
+        gates_words = self.gates_word(embedded)  # (B, C, 4n)
+
+        states = [state]
+        steps = []
         for t in range(captions.shape[1]):
             step = self.step(annotations, states[t], gates_words[:, t])
             states.append(step.state)
             steps.append(step)
-        h, z, alphas, betas = (
-            torch.stack(parts, 1)
-            for parts in zip(*((s.state.h, s.z, s.alpha, s.beta) for s in steps), strict=True)
-        )
-        places = None if steps[0].place is None else torch.stack([s.place for s in steps], 1)
-        before = torch.stack([s.h for s in states[:-1]], 1)
-        return Output(self.logits(embedded, h, z), alphas, betas, places, before)
+
+        h = torch.stack([step.state.h for step in steps], 1)  # (B, C, n)
+        z = torch.stack([step.z for step in steps], 1)  # (B, C, D)
+        alphas = torch.stack([step.alpha for step in steps], 1)  # (B, C, L)
+        betas = torch.stack([step.beta for step in steps], 1)  # (B, C)
+        places = None
+        if steps[0].place is not None:
+            places = torch.stack([step.place for step in steps], 1)  # (B, C)
+
+        # The baseline of hard attention may depend on the state before the look, not after it.
+        before_look = torch.stack([state.h for state in states[:-1]], 1)  # (B, C, n)
+        return Output(self.logits(embedded, h, z), alphas, betas, places, before_look)

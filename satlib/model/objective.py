@@ -106,9 +106,10 @@ class VariationalBound(nn.Module):
         if config.baseline == "leave-one-out" and config.samples < 2:
             raise SatlibError('hard.baseline = "leave-one-out" needs hard.samples of at least 2')
         self.config = config
-        self.register_buffer(
-            "average", torch.zeros(longest + 1 if config.reward == "to-come" else 1)
-        )
+        # One moving average; for rewards to come, one for each number of words to come.
+        averages = longest + 1 if config.reward == "to-come" else 1
+        self.register_buffer("average", torch.zeros(averages))
+
         self.learned = nn.Linear(hidden, 1) if config.baseline == "learned" else None
         if self.learned is not None:
             nn.init.zeros_(self.learned.weight)
@@ -117,20 +118,26 @@ class VariationalBound(nn.Module):
     def forward(self, output: Output, captions: Tensor) -> Bound:
         """Estimate from the output of B N rows, a caption's N samples side by side, and captions (B N, C)."""
         within = captions != PAD
-        losses = word_losses(output.logits, captions)
+        losses = word_losses(output.logits, captions)  # (B N, C)
         nll = losses.sum(1)
         if output.places is None:
-            return Bound(nll.mean(), nll.detach(), nll.new_empty(0), nll.new_empty(0))
+            nothing = nll.new_empty(0)
+            return Bound(nll.mean(), nll.detach(), nothing, nothing)
+
+        # Only a place that was drawn has a score; an expectation has none.
         sampled = within & (output.places >= 0)
-        log_p_place = log_probability(output.alphas, output.places.clamp(min=0)) * sampled
+        places = output.places.clamp(min=0)
+        log_p_place = log_probability(output.alphas, places) * sampled
+
         rewards = self.rewards(-losses.detach())
         baseline, baseline_loss = self._baseline(rewards, output.states, sampled, within)
         advantage = rewards - baseline
+
         score = (advantage * log_p_place).sum(1)
         spread = (entropy(output.alphas) * within).sum(1)
-        loss = (
-            nll.mean() - self.config.lambda_r * score.mean() - self.config.lambda_e * spread.mean()
-        )
+        lambda_r = self.config.lambda_r
+        lambda_e = self.config.lambda_e
+        loss = nll.mean() - lambda_r * score.mean() - lambda_e * spread.mean()
         return Bound(loss + baseline_loss, nll.detach(), advantage[sampled], baseline[sampled])
 
     def rewards(self, log_p: Tensor) -> Tensor:
@@ -138,46 +145,52 @@ class VariationalBound(nn.Module):
         if self.config.reward == "sentence":
             return log_p.sum(1, keepdim=True).expand_as(log_p)
         # A place cannot change the words before it: leaving them out does not change the expectation.
-        return log_p.flip(1).cumsum(1).flip(1)
+        return _to_come(log_p)
 
     def _baseline(
         self, rewards: Tensor, states: Tensor, sampled: Tensor, within: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The baseline b of each reward (B N, C), and the loss that fits the learned one (0 for the others)."""
-        kind, no_loss = self.config.baseline, rewards.new_zeros(())
-        if kind == "none":
+        no_loss = rewards.new_zeros(())
+        if self.config.baseline == "none":
             return torch.zeros_like(rewards), no_loss
-        if kind == "leave-one-out":
-            return leave_one_out(rewards.unflatten(0, (-1, self.config.samples))).flatten(
-                0, 1
-            ), no_loss
+        if self.config.baseline == "leave-one-out":
+            by_caption = rewards.unflatten(0, (-1, self.config.samples))  # (B, N, C)
+            return leave_one_out(by_caption).flatten(0, 1), no_loss
+
         if self.config.reward == "to-come":
-            which, new = (
-                within.flip(1).cumsum(1).flip(1),
-                rewards,
-            )  # words to come at each t, 0 after the end mark
+            which = _to_come(within)  # words to come at each t, 0 after the end mark
+            new = rewards
         else:
-            which, new = torch.zeros_like(within, dtype=torch.long), rewards[:, :1]
+            which = torch.zeros_like(within, dtype=torch.long)
+            new = rewards[:, :1]  # the same for every word: it counts once
         baseline = self.average[which]
         if self.training:
             self._update_average(which[:, : new.shape[1]].flatten(), new.flatten())
         if self.learned is None:
             return baseline, no_loss
-        correction = self.learned(states.detach().to(self.learned.weight.dtype)).squeeze(2)
+
+        # The states are constants here: a baseline must not train the decoder.
+        inputs = states.detach().to(self.learned.weight.dtype)
+        correction = self.learned(inputs).squeeze(2)  # (B N, C)
         residuals = (baseline + correction - rewards).square() * sampled
-        return baseline + correction.detach(), residuals.sum() / sampled.sum().clamp(min=1)
+        loss = residuals.sum() / sampled.sum().clamp(min=1)
+        return baseline + correction.detach(), loss
 
     def _update_average(self, which: Tensor, rewards: Tensor) -> None:
         """Move each moving average towards the mean of its rewards in this minibatch: (n,), (n,)."""
-        counts = torch.zeros_like(self.average).index_add_(
-            0, which, torch.ones_like(rewards, dtype=self.average.dtype)
-        )
-        sums = torch.zeros_like(self.average).index_add_(0, which, rewards.to(self.average.dtype))
-        self.average.copy_(
-            torch.where(
-                counts > 0, 0.9 * self.average + 0.1 * sums / counts.clamp(min=1), self.average
-            )
-        )
+        rewards = rewards.to(self.average.dtype)
+        nothing = torch.zeros_like(self.average)
+        counts = nothing.index_add(0, which, torch.ones_like(rewards))
+        sums = nothing.index_add(0, which, rewards)
+
+        moved = 0.9 * self.average + 0.1 * sums / counts.clamp(min=1)
+        self.average.copy_(torch.where(counts > 0, moved, self.average))
+
+
+def _to_come(values: Tensor) -> Tensor:
+    """The sum of each value and those after it: (B, C) -> (B, C)."""
+    return values.flip(1).cumsum(1).flip(1)
 
 
 def log_probability(alphas: Tensor, places: Tensor) -> Tensor:
@@ -218,28 +231,42 @@ def caption_loss(
         loss = word_losses(output.logits, captions).sum(1).mean()
         means = {"nll": loss}
     else:
-        expected = coins(bound.config, len(a), a.device, done)
-        a, captions, expected = (
-            rows.repeat_interleave(bound.config.samples, 0) for rows in (a, captions, expected)
-        )
+        # N samples of each caption, side by side.
+        N = bound.config.samples
+        expected = coins(bound.config, len(a), a.device, done).repeat_interleave(N, 0)
+        a = a.repeat_interleave(N, 0)
+        captions = captions.repeat_interleave(N, 0)
         output = decoder(a, captions, expected)
         estimate = bound(output, captions)
-        loss, means = estimate.loss, {"nll": estimate.nll.mean()}
+        loss = estimate.loss
+        means = {"nll": estimate.nll.mean()}
         if estimate.advantage.numel():  # over the captions with a sample, about half of them
-            means |= {
-                "reward": (estimate.advantage + estimate.baseline).mean(),
-                "baseline": estimate.baseline.mean(),
-            }
+            means["reward"] = (estimate.advantage + estimate.baseline).mean()
+            means["baseline"] = estimate.baseline.mean()
+
     for term in terms:
         extra, logged = term(output)
         loss = loss + extra
         means |= logged
+
     within = captions != PAD
+    penalty, of_maps = map_means(output.alphas, within)
+    means |= of_maps
+    loss = loss + doubly_stochastic * penalty
+    return BatchLoss(loss, means, len(captions), int(within.sum()))
+
+
+def map_means(alphas: Tensor, within: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """The penalty of equation 14 (), a mean over captions, and what is logged of their maps.
+
+    alphas: (B, C, L). within: (B, C) bool, the words up to the end mark.
+    """
+    captions = len(within)
     words = int(within.sum())
-    penalty = doubly_stochastic_penalty(output.alphas, within).mean()
-    means |= {"penalty": penalty, "entropy": (entropy(output.alphas) * within).sum() / words}
-    if words > len(captions):
-        means |= {
-            "movement": (movement(output.alphas) * within[:, 1:]).sum() / (words - len(captions))
-        }
-    return BatchLoss(loss + doubly_stochastic * penalty, means, len(captions), words)
+    penalty = doubly_stochastic_penalty(alphas, within).mean()
+    means = {"penalty": penalty, "entropy": (entropy(alphas) * within).sum() / words}
+
+    if words > captions:  # one word alone has no movement
+        moved = movement(alphas) * within[:, 1:]
+        means["movement"] = moved.sum() / (words - captions)
+    return penalty, means

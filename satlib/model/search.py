@@ -24,9 +24,10 @@ REPEATABLE = (
 
 def content_words(vocabulary: Vocabulary) -> Tensor:
     """The words that `decoding.no_repeat` allows once: (K,) bool. Languages other than English have none."""
-    free = (
-        {vocabulary.words[END], *REPEATABLE.split()} if "the" in vocabulary else {*vocabulary.words}
-    )
+    if "the" in vocabulary:
+        free = {vocabulary.words[END], *REPEATABLE.split()}
+    else:
+        free = {*vocabulary.words}
     return torch.tensor([not (word in free or is_character(word)) for word in vocabulary.words])
 
 
@@ -77,9 +78,9 @@ def rollout(
     annotations, state: of the rows' images, from the decoder's `project` and `initial_state`. temperature: words are drawn from
     p(y_t)^(1/temperature); 0 takes the most probable word.
     """
-    words = torch.full((len(annotations.a),), -1, device=annotations.a.device)
+    words = torch.full((len(annotations.a),), -1, device=annotations.a.device)  # y_0
     ended = torch.zeros_like(words, dtype=torch.bool)
-    history: list[tuple[Tensor, ...]] = []
+    steps: list[_Draw] = []
     places: list[Tensor] = []
     for t in range(max_length + 1):
         logits, state, alpha, beta, place = decoder.predict(annotations, state, words)
@@ -87,27 +88,42 @@ def rollout(
         if temperature == 0:
             words = log_p.argmax(1)
         else:
-            words = torch.multinomial(torch.softmax(log_p.detach() / temperature, 1), 1).squeeze(1)
-        log_policy = torch.log_softmax(log_p / (temperature or 1.0), 1)
-        # (B, K) -> (B,): of the chosen word.
-        log_p, log_policy = (
-            logs.gather(1, words.unsqueeze(1)).squeeze(1) for logs in (log_p, log_policy)
-        )
+            policy = torch.softmax(log_p.detach() / temperature, 1)
+            words = torch.multinomial(policy, 1).squeeze(1)
+        log_policy = torch.log_softmax(log_p / (temperature or 1.0), 1)  # (B, K)
+
+        log_p = _of_word(log_p, words).masked_fill(ended, 0.0)
+        log_policy = _of_word(log_policy, words).masked_fill(ended, 0.0)
         words = words.masked_fill(ended, END)
-        history.append(
-            (words, log_p.masked_fill(ended, 0.0), log_policy.masked_fill(ended, 0.0), alpha, beta)
-        )
+        steps.append(_Draw(words, log_p, log_policy, alpha, beta))
         if place is not None:
             places.append(place)
+
         ended = ended | (words == END)
         if ended.all():
             break
+
     words, log_p, log_policy, alphas, betas = (
-        torch.stack(steps, 1) for steps in zip(*history, strict=True)
+        torch.stack(column, 1) for column in zip(*steps, strict=True)
     )
     return Rollout(
         words, log_p, log_policy, alphas, betas, torch.stack(places, 1) if places else None
     )
+
+
+class _Draw(NamedTuple):
+    """What a rollout keeps of one step, a row for each caption."""
+
+    words: Tensor
+    log_p: Tensor
+    log_policy: Tensor
+    alpha: Tensor
+    beta: Tensor
+
+
+def _of_word(values: Tensor, words: Tensor) -> Tensor:
+    """The value of one word in each row: (B, K), (B,) -> (B,)."""
+    return values.gather(1, words.unsqueeze(1)).squeeze(1)
 
 
 class _Ended(NamedTuple):
@@ -134,78 +150,85 @@ def beam_search(
     once: the words (K,) that no hypothesis has twice (`content_words`).
     """
     B = len(a)
-    rows = torch.arange(B, device=a.device).repeat_interleave(
-        beam
-    )  # each image has `beam` rows, side by side
-    first_rows = (torch.arange(B, device=a.device) * beam).unsqueeze(1)
+    images = torch.arange(B, device=a.device)
+    rows = images.repeat_interleave(beam)  # each image has `beam` rows, side by side
+    first_rows = (images * beam).unsqueeze(1)
     annotations = select(decoder.project(a), rows)
     state = select(decoder.initial_state(a), rows)
-    words = torch.full((B * beam,), -1, device=a.device)
-    said = path = words.new_empty(
-        B * beam, 0
-    )  # the words so far of each hypothesis, and its rows before (B beam, t)
+    words = torch.full((B * beam,), -1, device=a.device)  # y_0
+    said = words.new_empty(B * beam, 0)  # the words so far of each hypothesis, (B beam, t)
+    path = words.new_empty(B * beam, 0)  # and its row at each of them
+
     # At first all hypotheses of an image are the same one: only one of them may be continued.
-    totals = torch.full((B, beam), -torch.inf, device=a.device)
+    totals = torch.full((B, beam), -torch.inf, device=a.device)  # log p of the words so far
     totals[:, 0] = 0.0
     finished: list[list[_Ended]] = [[] for _ in range(B)]
     searching = set(range(B))
-    history: list[tuple[Tensor, ...]] = []
+    history: list[tuple[Tensor, Tensor]] = []
     for t in range(max_length + 1):
         logits, state, alpha, beta, _ = decoder.predict(annotations, state, words)
-        log_p = _log_probabilities(logits, must_end=t == max_length)
+        history.append((alpha, beta))
+        log_p = _log_probabilities(logits, must_end=t == max_length)  # (B beam, K)
         if once is not None:
-            log_p = log_p.masked_fill(
-                torch.zeros_like(log_p).bool().scatter(1, said, once[said]), -torch.inf
-            )
+            is_used = torch.zeros_like(log_p).bool().scatter(1, said, once[said])
+            log_p = log_p.masked_fill(is_used, -torch.inf)
         K = log_p.shape[1]
 
         # The 2 beam best continuations of each image (B, 2 beam): at most `beam` of them end, so that `beam` can go on.
         continued = (totals.view(-1, 1) + log_p).view(B, beam * K)
         candidates, index = continued.topk(min(2 * beam, beam * K), dim=1)
-        parents, words = first_rows + index // K, index % K
+        parents = first_rows + index // K
+        words = index % K
         is_end = words == END
 
         # Those that end among the `beam` best are finished.
-        for image, rank in (is_end & candidates.isfinite())[:, :beam].nonzero().tolist():
+        can_finish = (is_end & candidates.isfinite())[:, :beam]
+        for image, rank in can_finish.nonzero().tolist():
             if image in searching:
-                total, row = candidates[image, rank].item(), int(parents[image, rank])
+                total = candidates[image, rank].item()
+                row = int(parents[image, rank])
                 score = total / (t + 1) ** length_normalisation
                 ended = _Ended(score, total, said[row].tolist(), [*path[row].tolist(), row])
-                finished[image] = sorted(
-                    [*finished[image], ended], key=lambda hypothesis: -hypothesis.score
-                )[:beam]
+                finished[image] = _best([*finished[image], ended], beam)
 
         # The `beam` best that do not end go on.
         totals, ranks = candidates.masked_fill(is_end, -torch.inf).topk(beam, dim=1)
-        parents, words = parents.gather(1, ranks).flatten(), words.gather(1, ranks).flatten()
-        history.append((alpha, beta))
+        parents = parents.gather(1, ranks).flatten()  # (B beam,)
+        words = words.gather(1, ranks).flatten()  # (B beam,)
         state = select(state, parents)
-        said, path = (
-            torch.cat([of[parents], new.unsqueeze(1)], 1)
-            for of, new in ((said, words), (path, parents))
-        )
+        said = torch.cat([said[parents], words.unsqueeze(1)], 1)
+        path = torch.cat([path[parents], parents.unsqueeze(1)], 1)
 
-        # An image is done when its best living hypothesis cannot enter any more. The best score that it can still reach is
-        # its total now, over the maximum length.
+        # An image is done when its best living hypothesis cannot enter any more. The best score that it can still reach
+        # is its total now, over the maximum length.
         reachable = (totals[:, 0] / float((max_length + 1) ** length_normalisation)).tolist()
         for image in list(searching):
-            if len(finished[image]) == beam and finished[image][-1].score >= reachable[image]:
+            found = finished[image]
+            if len(found) == beam and found[-1].score >= reachable[image]:
                 searching.remove(image)
         if not searching:
             break
-    alphas, betas = (
-        torch.stack(steps).cpu() for steps in zip(*history, strict=True)
-    )  # (steps, B beam, ...)
+
+    alphas = torch.stack([alpha for alpha, _ in history]).cpu()  # (steps, B beam, L)
+    betas = torch.stack([beta for _, beta in history]).cpu()  # (steps, B beam)
     return [[_hypothesis(ended, alphas, betas) for ended in image] for image in finished]
 
 
+def _best(hypotheses: list[_Ended], beam: int) -> list[_Ended]:
+    """The `beam` best by their score, best first."""
+    return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:beam]
+
+
 def _hypothesis(ended: _Ended, alphas: Tensor, betas: Tensor) -> Hypothesis:
-    at = torch.arange(len(ended.rows)), torch.tensor(ended.rows)
-    return Hypothesis(ended.words, ended.log_probability, alphas[at], betas[at])
+    """A finished hypothesis with its maps: alphas (steps, B beam, L), betas (steps, B beam)."""
+    steps = torch.arange(len(ended.rows))
+    rows = torch.tensor(ended.rows)
+    return Hypothesis(ended.words, ended.log_probability, alphas[steps, rows], betas[steps, rows])
 
 
 def _log_probabilities(logits: Tensor, must_end: bool) -> Tensor:
     """Log p(y_t) (B, K) of logits (B, K), -inf for words that must not be generated; the others are not renormalised."""
     log_p = torch.log_softmax(precise(logits), dim=1)
     words = torch.arange(log_p.shape[1], device=log_p.device)
-    return log_p.masked_fill(words != END if must_end else words == UNKNOWN, -torch.inf)
+    forbidden = words != END if must_end else words == UNKNOWN
+    return log_p.masked_fill(forbidden, -torch.inf)
