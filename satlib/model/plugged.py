@@ -1,9 +1,10 @@
 """An attention of your own, from a file: `satlib train scenes-soft --attention mine.py:attend`.
 
-NAME is a function or a class. The function is that of exercise 4.3: from energies e (B, L) and annotation vectors a (B, L, D)
-to context vectors z (B, D) and weights alpha (B, L); the energies remain satlib's and are trained through it. The class is an
-`Attention` with weights of its own, made by NAME(D, n, width); it is registered under its name, which becomes the
-recipe's `decoder.attention`. A notebook writes the file with %%writefile.
+NAME is a function or a class. The function is that of exercise 4.3: from energies e (B, L) and
+annotation vectors a (B, L, D) to context vectors z (B, D) and weights alpha (B, L); the energies
+remain satlib's and are trained through it. The class is an `Attention` with weights of its own,
+made by NAME(D, n, width); it is registered under its name, which becomes the recipe's
+`decoder.attention`. A notebook writes the file with %%writefile.
 """
 
 import inspect
@@ -47,7 +48,8 @@ def load(place: str) -> Attend | type[Attention]:
     file, _, name = place.rpartition(":")
     if not (file.endswith(".py") and Path(file).is_file()):
         raise SatlibError(
-            f"a function is given as FILE.py:FUNCTION, not as {place!r}; a notebook writes one by %%writefile"
+            f"a function is given as FILE.py:FUNCTION, not as {place!r}; "
+            "a notebook writes one by %%writefile"
         )
     found = runpy.run_path(file).get(name)
     if found is None:
@@ -81,11 +83,15 @@ def register(kind: type[Attention]) -> str:
 
 
 def plug(captioner: Captioner, attend: Attend, place: str) -> None:
-    """Replace a captioner's softmax and weighted mean by a function; `place` (FILE:FUNCTION) is saved with the model."""
+    """Replace a captioner's softmax and weighted mean by a function.
+
+    place: FILE:FUNCTION, saved with the model.
+    """
     soft = captioner.decoder.attention
     if captioner.recipe.decoder.attention != "soft" or not isinstance(soft, SoftAttention):
         raise SatlibError(
-            '--attention replaces soft attention of an LSTM: choose a recipe with decoder.attention = "soft"'
+            "--attention replaces soft attention of an LSTM: choose a recipe with "
+            'decoder.attention = "soft"'
         )
     captioner.decoder.attention = PluggedAttention(soft.energy, attend)
     captioner.own_attention = place

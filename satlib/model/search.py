@@ -1,7 +1,8 @@
 """Caption generation: sampling and beam search over a batch of images (section 4.3).
 
-Every hypothesis ends with the end mark: once a caption has `max_length` words, only the end mark may follow. Its
-log-probability is therefore that of a complete sentence. UNKNOWN is never generated.
+Every hypothesis ends with the end mark: once a caption has `max_length` words, only the end mark
+may follow. Its log-probability is therefore that of a complete sentence. UNKNOWN is never
+generated.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,10 @@ REPEATABLE = (
 
 
 def content_words(vocabulary: Vocabulary) -> Tensor:
-    """The words that `decoding.no_repeat` allows once: (K,) bool. Languages other than English have none."""
+    """The words that `decoding.no_repeat` allows once: (K,) bool.
+
+    Languages other than English have none.
+    """
     if "the" in vocabulary:
         free = {vocabulary.words[END], *REPEATABLE.split()}
     else:
@@ -35,8 +39,9 @@ def content_words(vocabulary: Vocabulary) -> Tensor:
 class Hypothesis:
     """A generated caption of C - 1 words and the end mark.
 
-    words: ids without the end mark. log_probability: log p(y|a), natural logarithm, summed over the words and the end mark.
-    alphas (C, L) and betas (C,): the attention weights and the gate at each word and at the end mark.
+    words: ids without the end mark. log_probability: log p(y|a), natural logarithm, summed over the
+    words and the end mark. alphas (C, L) and betas (C,): the attention weights and the gate at each
+    word and at the end mark.
     """
 
     words: list[int]
@@ -48,9 +53,10 @@ class Hypothesis:
 class Rollout(NamedTuple):
     """One generated caption for each of B rows; C is the length of the longest.
 
-    words: ids (B, C); after a caption's end, every id is the end mark. log_p: log p(y_t) under the model (B, C), 0 after
-    the end. log_policy: the same under the distribution that the word was drawn from, which has the given temperature and
-    excludes words that must not be generated. alphas, betas, places: as in `decoder.Output`.
+    words: ids (B, C); after a caption's end, every id is the end mark. log_p: log p(y_t) under the
+    model (B, C), 0 after the end. log_policy: the same under the distribution that the word was
+    drawn from, which has the given temperature and excludes words that must not be generated.
+    alphas, betas, places: as in `decoder.Output`.
     """
 
     words: Tensor
@@ -73,10 +79,12 @@ def rollout(
     max_length: int,
     temperature: float = 1.0,
 ) -> Rollout:
-    """Generate one caption for each of B rows by sampling, until every caption has ended; differentiable, but for the draws.
+    """Generate one caption for each of B rows by sampling, until every caption has ended.
 
-    annotations, state: of the rows' images, from the decoder's `project` and `initial_state`. temperature: words are drawn from
-    p(y_t)^(1/temperature); 0 takes the most probable word.
+    Differentiable, but for the draws.
+
+    annotations, state: of the rows' images, from the decoder's `project` and `initial_state`.
+    temperature: words are drawn from p(y_t)^(1/temperature); 0 takes the most probable word.
     """
     words = torch.full((len(annotations.a),), -1, device=annotations.a.device)  # y_0
     ended = torch.zeros_like(words, dtype=torch.bool)
@@ -127,7 +135,10 @@ def _of_word(values: Tensor, words: Tensor) -> Tensor:
 
 
 class _Ended(NamedTuple):
-    """A finished hypothesis: its score, log p(y|a), its words, and its row of the search at each word and at the end mark."""
+    """A finished hypothesis: its score, log p(y|a) and words.
+
+    rows: its row of the search at each word and at the end mark.
+    """
 
     score: float
     log_probability: float
@@ -144,9 +155,12 @@ def beam_search(
     length_normalisation: float = 0.0,
     once: Tensor | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best finished hypotheses of each image that a beam finds, at most `beam` of them, best first; a beam of 1 is greedy.
+    """The best finished hypotheses of each image, at most `beam` of them, best first.
 
-    Living hypotheses, `beam` for each image, are ranked by log p(y|a); finished ones by log p(y|a) / C^length_normalisation.
+    A beam of 1 is greedy.
+
+    Living hypotheses, `beam` for each image, are ranked by log p(y|a); finished ones by log p(y|a)
+    / C^length_normalisation.
     once: the words (K,) that no hypothesis has twice (`content_words`).
     """
     B = len(a)
@@ -174,7 +188,8 @@ def beam_search(
             log_p = log_p.masked_fill(is_used, -torch.inf)
         K = log_p.shape[1]
 
-        # The 2 beam best continuations of each image (B, 2 beam): at most `beam` of them end, so that `beam` can go on.
+        # The 2 beam best continuations of each image (B, 2 beam): at most `beam` of them end, so
+        # that `beam` can go on.
         continued = (totals.view(-1, 1) + log_p).view(B, beam * K)
         candidates, index = continued.topk(min(2 * beam, beam * K), dim=1)
         parents = first_rows + index // K
@@ -199,8 +214,8 @@ def beam_search(
         said = torch.cat([said[parents], words.unsqueeze(1)], 1)
         path = torch.cat([path[parents], parents.unsqueeze(1)], 1)
 
-        # An image is done when its best living hypothesis cannot enter any more. The best score that it can still reach
-        # is its total now, over the maximum length.
+        # An image is done when its best living hypothesis cannot enter any more. The best score
+        # that it can still reach is its total now, over the maximum length.
         reachable = (totals[:, 0] / float((max_length + 1) ** length_normalisation)).tolist()
         for image in list(searching):
             found = finished[image]
@@ -227,7 +242,10 @@ def _hypothesis(ended: _Ended, alphas: Tensor, betas: Tensor) -> Hypothesis:
 
 
 def _log_probabilities(logits: Tensor, must_end: bool) -> Tensor:
-    """Log p(y_t) (B, K) of logits (B, K), -inf for words that must not be generated; the others are not renormalised."""
+    """Log p(y_t) (B, K) of logits (B, K), -inf for words that must not be generated.
+
+    The others are not renormalised.
+    """
     log_p = torch.log_softmax(precise(logits), dim=1)
     words = torch.arange(log_p.shape[1], device=log_p.device)
     forbidden = words != END if must_end else words == UNKNOWN
