@@ -55,7 +55,9 @@ class Steered(Attention):
         alpha = tempered(own, self.temperature)
         if self.given is not None and self._word < self.given.shape[1]:
             given = self.given[:, self._word]  # (B, L)
-            alpha = torch.where(given.sum(1, keepdim=True) > 0, given, alpha)
+            if alpha.dim() == 3:  # all heads look there
+                given = given.unsqueeze(1)
+            alpha = torch.where(given.sum(-1, keepdim=True) > 0, given, alpha)
         self._word += 1
         return alpha, place if alpha is own else None
 

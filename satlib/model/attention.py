@@ -58,6 +58,7 @@ class Attention(nn.Module):
         if place is None:
             return z
 
+        # A gather, not a product with a one-hot s_t: the vector itself, to the bit.
         rows = torch.arange(len(a), device=a.device)
         is_drawn = (place >= 0).unsqueeze(1)  # (B, 1)
         return torch.where(is_drawn, a[rows, place.clamp(min=0)], z)
@@ -89,7 +90,7 @@ class AdditiveEnergy(nn.Module):
 
 
 class SoftAttention(Attention):
-    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, the expected context vector."""
+    """Deterministic attention (section 4.2): z_t = sum_i alpha_ti a_i, an expected context."""
 
     def __init__(self, energy: AdditiveEnergy) -> None:
         super().__init__()
@@ -121,6 +122,7 @@ class HardAttention(SoftAttention):
 
     def draw(self, alpha: Tensor) -> Tensor:
         """Sample s_t ~ Multinoulli(alpha_t) as an index: (B, L) -> (B,)."""
+        # No gradient goes through a draw.
         return torch.multinomial(alpha.detach(), 1).squeeze(1)
 
     def weights(
@@ -134,10 +136,12 @@ class HardAttention(SoftAttention):
         if not self.training and self.look == "expected":
             return alpha, None
 
+        # Training always samples: the gradient is estimated from samples (equation 11).
         if self.training or self.look == "sample":
             place = self.draw(alpha)
         else:
             place = alpha.argmax(1)
+        # These rows train as soft attention does: less variance, and a bias.
         if expected is not None:
             place = place.masked_fill(expected, -1)
         return alpha, place
@@ -207,6 +211,7 @@ def create(attention: str, annotation_dim: int, hidden: int, width: int) -> Atte
 
 def entropy(alphas: Tensor) -> Tensor:
     """H[s_t] in nats: alphas (..., L) -> (...)."""
+    # xlogy is 0 at p = 0, where p log p would be NaN.
     p = precise(alphas)
     return -torch.xlogy(p, p).sum(-1)
 

@@ -85,12 +85,14 @@ class Captioner(nn.Module):
         if isinstance(self.decoder.attention, HardAttention):
             self.decoder.attention.look = recipe.decoding.look
 
+        # What does not train must not be moved by the optimiser, nor count as its parameter.
         encoder.requires_grad_(recipe.encoder.train)
         if recipe.encoder.frozen_statistics:
             encoders.freeze_statistics(encoder)
 
     def train(self, mode: bool = True) -> "Captioner":
         """Set the mode; a frozen encoder and frozen batch statistics stay in evaluation mode."""
+        # Dropout and batch statistics of a frozen encoder would change the annotation vectors.
         super().train(mode)
         self.encoder.train(mode and self.recipe.encoder.train)
         if self.recipe.encoder.frozen_statistics:
@@ -103,6 +105,7 @@ class Captioner(nn.Module):
         batch: images (B, 3, 224, 224) or annotation vectors (B, L, D).
         """
         a = self.encoder(batch) if batch.dim() == 4 else batch
+        # Vectors of VGG-19 are so large that they saturate an LSTM with fresh weights.
         scale = self.recipe.encoder.scale
         return a if scale == 1 else a * scale
 
@@ -252,6 +255,7 @@ class Captioner(nn.Module):
         weights = dict(unpacked(tensors))
         require_finite(weights, path)
 
+        # A file without the encoder's weights names them by their hash.
         recipe = from_dict(header.recipe)
         is_frozen = header.encoder.weights is not None
         if encoder is None or not is_frozen or encoder.name != header.encoder.name:

@@ -99,6 +99,7 @@ class Decoder(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(K, m)
         self.attention = attention.create(config.attention, D, n, config.attention_hidden)
+        # beta of section 4.2.1.
         self.gate = nn.Linear(n, 1) if config.gate else None
 
         # The LSTM's four gates, one above the other: i, f, g, o.
@@ -114,6 +115,7 @@ class Decoder(nn.Module):
         self.output = nn.Linear(m, K)
         self.dropout = nn.Dropout(config.dropout)
 
+        # Orthogonal where states meet states: over many words they neither grow nor vanish.
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         nn.init.orthogonal_(self.gates_state.weight)
 
@@ -145,6 +147,7 @@ class Decoder(nn.Module):
 
     def embed(self, words: Tensor) -> Tensor:
         """Ids (...) -> E y (..., m); a negative id stands for y_0, a zero before the first word."""
+        # The embedding has no row for y_0: any row, times 0.
         is_word = (words >= 0).unsqueeze(-1)
         return self.embedding(words.clamp(min=0)) * is_word
 
@@ -169,6 +172,7 @@ class Decoder(nn.Module):
 
     def logits(self, embedded: Tensor, h: Tensor, z: Tensor) -> Tensor:
         """L_o(E y_{t-1} + L_h h_t + L_z z_t): (..., m), (..., n), (..., D) -> (..., K)."""
+        # Words, state and context meet in m numbers: a deep output layer (Pascanu et al., 2014).
         deep = embedded + self.output_state(self.dropout(h)) + self.output_context(z)  # (..., m)
         if self.config.output_tanh:
             deep = torch.tanh(deep)
@@ -195,6 +199,7 @@ class Decoder(nn.Module):
         embedded = self.embed(before)  # (B, C, m)
         gates_words = self.gates_word(embedded)  # (B, C, 4n)
 
+        # The only loop over the words: gates above and the vocabulary below need none.
         states = [state]
         steps = []
         for t in range(captions.shape[1]):

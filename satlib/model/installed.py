@@ -17,6 +17,7 @@ _HOME = Path(__file__).parent.parent
 
 def _files() -> dict[str, Path]:
     """The files of the captioners that are installed, by name."""
+    # The captioner for photographs has terms of its own, and so a package of its own.
     folders = [_HOME / "shipped"]
     separate = importlib.util.find_spec("satlib_models")
     if separate is not None:
@@ -75,6 +76,7 @@ def device(name: str = "auto") -> torch.device:
         "mps": torch.backends.mps.is_available(),
         "cpu": True,
     }
+    # In order of preference.
     usable = [kind for kind, is_usable in available.items() if is_usable]
     if name == "auto":
         return torch.device(usable[0])
@@ -91,6 +93,7 @@ def precision(name: str, device: torch.device, train_encoder: bool = True) -> to
     "auto" is float32, in which the decoder is fastest, unless a GPU trains an encoder: then bf16,
     or fp16 on a GPU that only emulates bf16, slowly.
     """
+    # An encoder's convolutions gain from half precision; the decoder's small products do not.
     if name == "auto" and device.type == "cuda" and train_encoder:
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return torch.bfloat16

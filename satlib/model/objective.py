@@ -39,7 +39,7 @@ def negative_log_likelihood(logits: Tensor, captions: Tensor) -> Tensor:
 
 def word_losses(logits: Tensor, captions: Tensor) -> Tensor:
     """-log p(y_t|a, y_<t): (B, C, K), (B, C) -> (B, C); 0 after the end mark."""
-    logits = precise(logits.flatten(0, 1))
+    logits = precise(logits.flatten(0, 1))  # (B C, K)
     losses = functional.cross_entropy(
         logits, captions.flatten(), ignore_index=PAD, reduction="none"
     )
@@ -53,6 +53,7 @@ def doubly_stochastic_penalty(alphas: Tensor, within: Tensor | None = None) -> T
 
     within: (B, C) bool, the words up to the end mark, if some captions are shorter than C.
     """
+    # Padding has maps, too: what the decoder looked at there is not part of the caption.
     if within is not None:
         alphas = alphas * within.unsqueeze(2)
     return (1 - precise(alphas).sum(1)).square().sum(1)
@@ -76,6 +77,7 @@ def coins(config: HardConfig, images: int, device: torch.device, done: float = 1
 
     done: the share of the training that is done, for annealing.
     """
+    # The paper's probability is constant; annealing begins with the smooth, biased expectation.
     fallen = min(1.0, done / config.anneal) if config.anneal else 1.0
     probability = 1 - fallen * (1 - config.expectation)
     return torch.rand(images, device=device) < probability
@@ -96,12 +98,12 @@ class VariationalBound(nn.Module):
     Rewards and baselines are constants to autograd. Given the past, every baseline here is
     independent of the place whose log-probability it multiplies, so the estimate stays unbiased:
 
-    - moving-average: b_k = 0.9 b_{k-1} + 0.1 log p(y|s~_k,a) over minibatches, from 0, used before
-    it is updated (the paper).
-      For rewards to come, one such average for each number of words to come.
+    - moving-average: b_k = 0.9 b_{k-1} + 0.1 log p(y|s~_k,a) over minibatches, from 0, used
+      before it is updated (the paper). For rewards to come, one such average for each number of
+      words to come.
     - leave-one-out: the mean reward of the caption's N - 1 other samples (`leave_one_out`).
-    - learned: the moving average plus a linear function of h_{t-1}, fitted by least squares (as in
-    Mnih et al., 2014).
+    - learned: the moving average plus a linear function of h_{t-1}, fitted by least squares (as
+      in Mnih et al., 2014).
     - none: 0.
     """
 
@@ -118,7 +120,7 @@ class VariationalBound(nn.Module):
         self.register_buffer("average", torch.zeros(averages))
 
         self.learned = nn.Linear(hidden, 1) if config.baseline == "learned" else None
-        if self.learned is not None:
+        if self.learned is not None:  # it begins as the moving average alone
             nn.init.zeros_(self.learned.weight)
             nn.init.zeros_(self.learned.bias)
 
@@ -139,10 +141,12 @@ class VariationalBound(nn.Module):
         places = output.places.clamp(min=0)
         log_p_place = log_probability(output.alphas, places) * sampled
 
+        # Detached: the score-function term moves the looks, not the words.
         rewards = self.rewards(-losses.detach())
         baseline, baseline_loss = self._baseline(rewards, output.states, sampled, within)
         advantage = rewards - baseline
 
+        # Minus the three terms of the gradient: likelihood, score function, entropy.
         score = (advantage * log_p_place).sum(1)
         spread = (entropy(output.alphas) * within).sum(1)
         lambda_r = self.config.lambda_r
@@ -175,6 +179,7 @@ class VariationalBound(nn.Module):
         else:
             which = torch.zeros_like(within, dtype=torch.long)
             new = rewards[:, :1]  # the same for every word: it counts once
+        # Read before it is updated: otherwise the baseline would depend on its own reward.
         baseline = self.average[which]
         if self.training:
             self._update_average(which[:, : new.shape[1]].flatten(), new.flatten())
@@ -206,6 +211,7 @@ def _to_come(values: Tensor) -> Tensor:
 
 def log_probability(alphas: Tensor, places: Tensor) -> Tensor:
     """Log alpha_t at s_t: (B, C, L), (B, C) -> (B, C)."""
+    # A weight may round to 0, and its logarithm would be infinite.
     chosen = alphas.gather(2, places.unsqueeze(2)).squeeze(2)
     return precise(chosen).clamp(min=torch.finfo(torch.float32).tiny).log()
 
@@ -261,6 +267,7 @@ def caption_loss(
         loss = loss + extra
         means |= logged
 
+    # Equation 14's second term, of the words up to the end mark.
     within = captions != PAD
     penalty, of_maps = map_means(output.alphas, within)
     means |= of_maps

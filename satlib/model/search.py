@@ -28,6 +28,7 @@ def content_words(vocabulary: Vocabulary) -> Tensor:
 
     Languages other than English have none.
     """
+    # The list above is English: in another language every word may come twice.
     if "the" in vocabulary:
         free = {vocabulary.words[END], *REPEATABLE.split()}
     else:
@@ -93,6 +94,8 @@ def rollout(
     for t in range(max_length + 1):
         logits, state, alpha, beta, place = decoder.predict(annotations, state, words)
         log_p = _log_probabilities(logits, must_end=t == max_length)  # (B, K)
+
+        # The draw itself has no gradient; the log-probability of what was drawn has one.
         if temperature == 0:
             words = log_p.argmax(1)
         else:
@@ -100,6 +103,7 @@ def rollout(
             words = torch.multinomial(policy, 1).squeeze(1)
         log_policy = torch.log_softmax(log_p / (temperature or 1.0), 1)  # (B, K)
 
+        # A caption that has ended goes on saying the end mark, at no cost.
         log_p = _of_word(log_p, words).masked_fill(ended, 0.0)
         log_policy = _of_word(log_policy, words).masked_fill(ended, 0.0)
         words = words.masked_fill(ended, END)
@@ -111,11 +115,13 @@ def rollout(
         if ended.all():
             break
 
-    words, log_p, log_policy, alphas, betas = (
-        torch.stack(column, 1) for column in zip(*steps, strict=True)
-    )
     return Rollout(
-        words, log_p, log_policy, alphas, betas, torch.stack(places, 1) if places else None
+        words=torch.stack([step.words for step in steps], 1),
+        log_p=torch.stack([step.log_p for step in steps], 1),
+        log_policy=torch.stack([step.log_policy for step in steps], 1),
+        alphas=torch.stack([step.alpha for step in steps], 1),
+        betas=torch.stack([step.beta for step in steps], 1),
+        places=torch.stack(places, 1) if places else None,
     )
 
 
@@ -183,7 +189,7 @@ def beam_search(
         logits, state, alpha, beta, _ = decoder.predict(annotations, state, words)
         history.append((alpha, beta))
         log_p = _log_probabilities(logits, must_end=t == max_length)  # (B beam, K)
-        if once is not None:
+        if once is not None:  # a content word that was said is out
             is_used = torch.zeros_like(log_p).bool().scatter(1, said, once[said])
             log_p = log_p.masked_fill(is_used, -torch.inf)
         K = log_p.shape[1]
@@ -210,6 +216,7 @@ def beam_search(
         totals, ranks = candidates.masked_fill(is_end, -torch.inf).topk(beam, dim=1)
         parents = parents.gather(1, ranks).flatten()  # (B beam,)
         words = words.gather(1, ranks).flatten()  # (B beam,)
+        # Each goes on from its parent's row.
         state = select(state, parents)
         said = torch.cat([said[parents], words.unsqueeze(1)], 1)
         path = torch.cat([path[parents], parents.unsqueeze(1)], 1)

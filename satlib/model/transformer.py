@@ -52,6 +52,7 @@ def positions(t: int, count: int, like: Tensor) -> Tensor:
     d = like.shape[-1]
     like_input = {"device": like.device, "dtype": like.dtype}
     at = torch.arange(t, t + count, **like_input)
+    # Wave lengths from 2 pi to 10,000 x 2 pi.
     rates = 10_000 ** (-torch.arange(0, d, 2, **like_input) / d)
     angles = at.unsqueeze(1) * rates  # (count, d / 2)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :d]
@@ -130,6 +131,7 @@ class TransformerDecoder(nn.Module):
         )
         self.norm = nn.LayerNorm(d)
         self.dropout = nn.Dropout(config.dropout)
+        # sqrt(d) E then has numbers of about 1, as the positions have.
         nn.init.normal_(self.embedding.weight, std=d**-0.5)
 
     def project(self, a: Tensor, expected: Tensor | None = None) -> Annotations:
@@ -185,7 +187,7 @@ class TransformerDecoder(nn.Module):
         return functional.linear(h, self.embedding.weight)
 
     def predict(self, annotations: Annotations, state: Cache, words: Tensor) -> Prediction:
-        """The next word's logits, after one more word for each row; see `decoder.Decoder.predict`."""
+        """The next word's logits, after one more word for each row (`decoder.Decoder.predict`)."""
         h, maps, state = self.read(annotations, state, words.unsqueeze(1))
         alpha = maps.squeeze(1).mean((1, 2))  # (B, L)
         no_gate = alpha.new_ones(len(alpha))
@@ -195,6 +197,7 @@ class TransformerDecoder(nn.Module):
         """Teacher forcing, all words at once; see `decoder.Decoder.forward`."""
         before = functional.pad(captions[:, :-1], (1, 0), value=-1)  # (B, C), y_0 first
         h, maps, _ = self.read(self.project(a), self.initial_state(a), before)
+        # One map a word, as the LSTM has: the losses and the pictures are the same for both.
         alphas = maps.mean((2, 3))  # (B, C, L)
         no_gates = alphas.new_ones(captions.shape)
         no_states = h.new_empty(*captions.shape, 0)
