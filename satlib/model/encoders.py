@@ -212,9 +212,8 @@ def _enlarging(encoder: Encoder, side: int) -> Encoder:
 
 def _packaged(package: str, file: str) -> dict[str, Tensor]:
     """The weights in an installed package, without running the package's code."""
-    spec = importlib.util.find_spec(package)
-    assert spec is not None and spec.submodule_search_locations  # a dependency of satlib
-    folder = spec.submodule_search_locations[0]
+    spec: Any = importlib.util.find_spec(package)  # a dependency of satlib: it is there
+    (folder,) = spec.submodule_search_locations
     return torch.load(Path(folder) / file, weights_only=True, map_location="cpu")
 
 
