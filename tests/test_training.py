@@ -183,7 +183,7 @@ def test_in_fp16_an_overflow_leaves_the_step_out(tmp_path, monkeypatch):
         ({"warmup": 4}, [0.25, 0.5, 0.75, 1, 1, 1]),
         ({"schedule": "cosine"}, [1, 0.933, 0.75, 0.5, 0.25, 0.067]),
         ({"schedule": "cosine", "warmup": 4}, [0.25, 0.467, 0.5625, 0.5, 0.25, 0.067]),
-        # Over the last 30 %: 1/3 and 1/6 of the training are left, of which 0.3 is a full rate.
+        # Full until 30 % of the training is left; at the last batch 1/6 is left, and 1/6 / 0.3.
         ({"schedule": "linear"}, [1, 1, 1, 1, 1, 0.556]),
     ],
 )

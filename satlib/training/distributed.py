@@ -103,7 +103,7 @@ class Ranks:
             return make()
         values: list[Any] = [None]
         if self.first:
-            # An error is sent as well: the other ranks would wait for the value for ever.
+            # An error is sent as well: the other ranks would wait for the value forever.
             try:
                 values = [make()]
             except SatlibError as error:

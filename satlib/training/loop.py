@@ -141,7 +141,8 @@ class Trainer:
         self.state = RunState(captioner, self.data.hash, low)
         self._begin(start)
 
-        # A trained encoder's classification head is unused, which the other processes must know.
+        # An encoder that trains has a classification head that nothing uses: nobody may wait for
+        # its gradient.
         loss = losses.create(self.state, self.data)
         self.loss = self.ranks.parallel(loss, self.state.learning, partly=recipe.encoder.train)
 
@@ -275,7 +276,7 @@ class Trainer:
     # One batch
 
     def update(self, batch: Batch, annotations: Tensor) -> None:
-        """Train on one batch; annotations: what the reader gives for its images."""
+        """Train on one batch (section 4.3); annotations: what the reader gives for its images."""
         result = self._forward(batch, annotations)
         self._require_finite("loss", result.loss, batch)
 
@@ -305,11 +306,10 @@ class Trainer:
 
         # The share of the training that is done. Not step / steps, which differs in its last bit.
         done = (p.epoch + p.batch / self.steps) / config.epochs
-        low = self.state.low
-        lowered = nullcontext()
-        if low != torch.float32:
-            lowered = torch.autocast(self.device.type, low)
-        with lowered:
+        context = nullcontext()
+        if self.state.low != torch.float32:
+            context = torch.autocast(self.device.type, self.state.low)
+        with context:
             return self.loss(batch, annotations.to(self.device, non_blocking=True), done)
 
     def _backward(self, loss: Tensor, weight: float) -> None:
@@ -332,12 +332,13 @@ class Trainer:
     def _step(self) -> bool:
         """A step of the optimiser; False where fp16 has overflowed, and the weights stay."""
         config = self.recipe.training
+        optimiser = self.state.optimiser
         scaler = self.state.scaler
+        set_learning_rate(optimiser, config, self._step_number(), config.epochs * self.steps)
+
+        # The scaler leaves the step out where a gradient has overflowed, and then lowers its scale.
         scale = scaler.get_scale()
-        set_learning_rate(
-            self.state.optimiser, config, self._step_number(), config.epochs * self.steps
-        )
-        scaler.step(self.state.optimiser)
+        scaler.step(optimiser)
         scaler.update()
         return scaler.get_scale() >= scale
 
