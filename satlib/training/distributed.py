@@ -74,7 +74,7 @@ class Ranks:
 
     def seed(self, seed: int, step: int) -> None:
         """Seed this rank's random numbers for a batch."""
-        # Mixed, not added up: by a sum, rank 1 at one step would draw what rank 0 draws at the next.
+        # Mixed, not added up: else rank 1 at one step would draw what rank 0 draws at the next.
         (state,) = np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)
         torch.manual_seed(int(state))
 
