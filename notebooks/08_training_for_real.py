@@ -720,8 +720,7 @@ reveal("plain average, percent", 100 * wrong["plain"])
 # %% jupyter={"source_hidden": true}
 def log_of(folder):
     """The epochs of a run, from its log."""
-    events = map(json.loads, (folder / loop.LOG).read_text().splitlines())
-    return [event for event in events if event["event"] == "epoch"]
+    return [json.loads(line) for line in (folder / loop.LOG).read_text().splitlines()]
 
 
 logs = {name: log_of(results / name) for name in ("flickr8k-lite0-tuned", "flickr8k-paper-soft")}

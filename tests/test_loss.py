@@ -241,3 +241,11 @@ class TestUpdate:
         found, alone, *_ = self.gradients(tmp_path, clip=0.01)
         assert alone.norm() > 0.02
         torch.testing.assert_close(found, alone * 0.01 / alone.norm(), rtol=1e-3, atol=1e-8)
+
+    def test_clipped_to_the_same_length_where_fp16_scales_the_loss(self, tmp_path):
+        """The limit is for the gradient of the loss, not for one that is 256 times as large."""
+        session, batch, a, _ = begin(tmp_path, "training.precision=fp16", "training.clip=0.01")
+        session.state.scaler = torch.amp.GradScaler("cpu", init_scale=256.0)  # nothing overflows
+        session.update(batch, a)
+        gradients = [p.grad.flatten() for p in session.state.captioner.decoder.parameters()]
+        assert torch.cat(gradients).norm().item() == pytest.approx(0.01, rel=1e-3)

@@ -108,6 +108,24 @@ class TestStarting:
             train(own, tmp_path / "run", tmp_path / "other.safetensors")
 
 
+def test_a_word_takes_its_own_row_from_a_model_in_whose_vocabulary_it_has_another_number(tmp_path):
+    """A model that knows less than half of the words leaves the captions' vocabulary as it is."""
+    theirs = tiny.decided(words=("zebra", "star", "green", "a"))
+    theirs.save(tmp_path / "theirs.safetensors")
+    session = tiny.session(tmp_path / "run", start=tmp_path / "theirs.safetensors")
+    ours = session.state.captioner
+    assert "zebra" not in ours.vocabulary
+
+    numbers = []
+    for word in ("a", "green", "star"):
+        mine, other = ours.vocabulary.number(word), theirs.vocabulary.number(word)
+        numbers.append((mine, other))
+        for name in BY_WORD:
+            row = theirs.decoder.get_parameter(name)[other]
+            assert ours.decoder.get_parameter(name)[mine].equal(row), (word, name)
+    assert all(mine != other for mine, other in numbers)
+
+
 def test_another_language_has_its_own_words_alone():
     german = datasets.CaptionSet("german", (datasets.Example("1", "train", ("ein roter kreis",)),))
     assert starting.vocabulary(german, recipe.DataConfig(), MODEL).to_json() == [

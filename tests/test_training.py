@@ -15,7 +15,7 @@ import tiny
 import torch
 from runs import differences, without_clock
 
-from satlib import recipe
+from satlib import files, recipe
 from satlib.data.batches import pairs
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
@@ -53,15 +53,21 @@ def alone(captioner, pair):
 class TestResuming:
     """At the moments that matter; `test_resuming` has the shipped recipes."""
 
-    def test_more_epochs_go_on_where_fewer_ended(self, tmp_path):
-        tiny.train(tmp_path / "whole", *RMSPROP)
-        tiny.train(tmp_path / "more", *RMSPROP, "training.epochs=1")
-        tiny.train(tmp_path / "more", *RMSPROP)
-        (header, tensors), (_, others) = (
-            read_safetensors(tmp_path / name / CHECKPOINT) for name in ("more", "whole")
-        )
-        assert equal(tensors, others)
+    @pytest.mark.parametrize(
+        "changes", [RMSPROP, ("training.average=0.9",)], ids=["rmsprop", "average"]
+    )
+    def test_more_epochs_go_on_where_fewer_ended(self, tmp_path, changes):
+        tiny.train(tmp_path / "whole", *changes)
+        tiny.train(tmp_path / "more", *changes, "training.epochs=1")
+        tiny.train(tmp_path / "more", *changes)
+
+        header, tensors = read_safetensors(tmp_path / "more" / CHECKPOINT)
         assert header["progress"]["epoch"] == 3
+        # The model is of the last epoch: it shows what became of a moving average.
+        assert header["progress"]["history"][-1]["kept"]
+        assert equal(tensors, read_safetensors(tmp_path / "whole" / CHECKPOINT)[1])
+        models = [read_safetensors(tmp_path / name / MODEL)[1] for name in ("more", "whole")]
+        assert equal(*models)
 
     @pytest.mark.slow
     def test_killed_before_any_of_its_writes(self, tmp_path, monkeypatch):
@@ -177,6 +183,8 @@ def test_in_fp16_an_overflow_leaves_the_step_out(tmp_path, monkeypatch):
         ({"warmup": 4}, [0.25, 0.5, 0.75, 1, 1, 1]),
         ({"schedule": "cosine"}, [1, 0.933, 0.75, 0.5, 0.25, 0.067]),
         ({"schedule": "cosine", "warmup": 4}, [0.25, 0.467, 0.5625, 0.5, 0.25, 0.067]),
+        # Full until 30 % of the training is left; at the last batch 1/6 is left, and 1/6 / 0.3.
+        ({"schedule": "linear"}, [1, 1, 1, 1, 1, 0.556]),
     ],
 )
 def test_the_schedule_by_hand(config, factors):
@@ -258,7 +266,6 @@ class TestRun:
         assert log[1]["train_nll"] < log[0]["train_nll"]
         assert log[1]["dev_bleu4"] > 0
         assert {
-            "event",
             "train_penalty",
             "dev_nll",
             "learning_rate",
@@ -382,3 +389,15 @@ def test_the_scale_reaches_the_training_and_every_figure_of_dev(tmp_path):
         weights = [value.tolist() for value in captioner.state_dict().values()]
         runs.append((without_clock(tiny.log(tmp_path / scale)), weights))
     assert runs[0] == runs[1]
+
+
+def test_quiet_says_nothing(tmp_path, monkeypatch, capsys):
+    """Two thirds of the captions have more than five words, and each epoch has a line."""
+    changes = ("data.max_length=5", "training.epochs=1")
+    tiny.session(tmp_path / "loud", *changes, show=True).run()
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said] == ["40", "epoch"]
+
+    monkeypatch.setattr(files, "quiet", True)
+    tiny.session(tmp_path / "quiet", *changes, show=True).run()
+    assert capsys.readouterr().out == ""

@@ -1,9 +1,10 @@
-"""Supervised attention: in training, the map of a word is drawn into the boxes that people gave for its phrase (Liu et al., 2017).
+"""Supervised attention: training draws the map of a word into the boxes of its phrase.
 
-Liu, Mao, Sha and Yuille ("Attention correctness in neural image captioning", AAAI 2017) train the attention of this paper's
-model with the boxes of Flickr30k Entities. The word whose map is supervised is the last one of a phrase, its head noun. Where
-they use the cross-entropy with an even map over the boxes, `box_loss` takes -log of the mass inside: where in the
-boxes the model looks stays free.
+Liu, Mao, Sha and Yuille ("Attention correctness in neural image captioning", AAAI 2017) train the
+attention of this paper's model with the boxes that people drew for Flickr30k Entities. The word
+whose map is supervised is the last one of a phrase, its head noun. They use the cross-entropy with
+an even map over the boxes. `box_loss` takes -log of the mass inside, so the model is free to choose
+where in the boxes it looks.
 """
 
 import functools
@@ -28,17 +29,21 @@ _Boxes = tuple[Box, ...]  # left, top, right, bottom as fractions of what the en
 
 
 def box_loss(alphas: Tensor, covers: Tensor) -> Tensor:
-    """-sum_t log sum_i c_ti alpha_ti over the words with boxes: alphas (B, C, L), the cells' shares in the boxes c (B, C, L) -> (B,).
+    """-sum_t log sum_i c_ti alpha_ti over the words with boxes, (B,).
 
-    The sum over i is the mass in the boxes (the "attention correctness" of Liu et al., 2017).
+    alphas: the maps (B, C, L). covers: the cells' shares in the boxes, c (B, C, L). The sum over i
+    is the mass in the boxes (the "attention correctness" of Liu et al., 2017).
     """
-    mass = (precise(alphas) * covers).sum(2)
+    mass = (precise(alphas) * covers).sum(2)  # (B, C)
     named = covers.any(2)
-    return -(mass.clamp(min=torch.finfo(mass.dtype).tiny).log() * named).sum(1)
+    # A map may have no mass in the boxes, and words without boxes never have.
+    tiny = torch.finfo(mass.dtype).tiny
+    log_mass = mass.clamp(min=tiny).log()
+    return -(log_mass * named).sum(1)
 
 
 class BoxTargets:
-    """The boxes of the words of training captions, as shares of the encoder's cells.
+    """The boxes of the words of training captions, as shares of the encoder's cells: a loss term.
 
     phrases: the number of phrases with boxes. hash: SHA-256 of all words and boxes.
     """
@@ -52,44 +57,68 @@ class BoxTargets:
         view: str = "whole",
         weight: float = 1.0,
     ) -> None:
-        """Look up the phrases of every caption of the examples; `grid` is the encoder's (h, w)."""
-        self._grid, self.weight = grid, weight
+        """Look up the phrases of every caption of the examples; `grid` is the encoder's (h, w).
+
+        Raises:
+            SatlibError: no caption has a phrase with boxes.
+        """
+        self._grid = grid
+        self.weight = weight
+        # By image id and caption: words, by their place in the caption, with their phrase's boxes.
         self._boxes: dict[tuple[str, tuple[int, ...]], list[tuple[int, _Boxes]]] = {}
-        for image_id, reference in (
-            (one.image_id, caption) for one in examples for caption in one.references
-        ):
+
+        for example in examples:
+            image_id = example.image_id
             if image_id not in entities:
                 continue
+            # The encoder may see a part of the photograph, and boxes become fractions of that.
             seen = seen_part(entities.size(image_id), view)
-            phrases = entities.phrases(image_id, tokenise(reference), seen)
-            named = [(phrase.head, phrase.boxes) for phrase in phrases if phrase.boxes]
-            if named:
-                self._boxes[image_id, (*vocabulary.encode(reference), END)] = named
+            for reference in example.references:
+                phrases = entities.phrases(image_id, tokenise(reference), seen)
+                named = [(phrase.head, phrase.boxes) for phrase in phrases if phrase.boxes]
+                if named:
+                    self._boxes[image_id, (*vocabulary.encode(reference), END)] = named
+
         self.phrases = sum(map(len, self._boxes.values()))
         if not self.phrases:
             raise SatlibError(
-                f"none of the {len(examples):,} training images has a phrase with boxes in {entities.path}; "
-                "do these annotations belong to the data set?"
+                f"none of the {len(examples):,} training images has a phrase with boxes in "
+                f"{entities.path}; do these annotations belong to the data set?"
             )
-        self.hash = hashlib.sha256(repr(sorted(self._boxes.items())).encode()).hexdigest()
+        # Sorted: the order of the examples does not matter.
+        boxes = repr(sorted(self._boxes.items()))
+        self.hash = hashlib.sha256(boxes.encode()).hexdigest()
 
     def of(self, image_ids: Sequence[str], captions: Tensor) -> Tensor:
-        """The share of each cell that lies in the boxes of each word: captions (B, C) -> (B, C, L), 0 for words without boxes."""
-        covers = torch.zeros(*captions.shape, self._grid[0] * self._grid[1])
+        """The share of each cell that lies in the boxes of each word, 0 for words without boxes.
+
+        image_ids: the image of each caption. captions: (B, C) -> (B, C, L).
+        """
+        height, width = self._grid
+        covers = torch.zeros(*captions.shape, height * width)
         for row, (image_id, ids) in enumerate(zip(image_ids, captions.tolist(), strict=True)):
-            for word, boxes in self._boxes.get((image_id, tuple(i for i in ids if i != PAD)), ()):
+            caption = tuple(number for number in ids if number != PAD)
+            for word, boxes in self._boxes.get((image_id, caption), ()):
                 covers[row, word] = cover(boxes, self._grid)
         return covers
 
     def __call__(
         self, batch: Batch, places: Tensor | None, output: Output
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The weighted `box_loss` of a batch, and its mean over the words with boxes; `places`: those kept, None if all are."""
-        covers = self.of(batch.images, batch.captions).to(output.alphas.device)
-        covers = covers if places is None else covers[:, :, places]
-        covers = covers.repeat_interleave(len(output.alphas) // len(covers), 0)
-        loss = box_loss(output.alphas, covers)
-        return self.weight * loss.mean(), {"boxes": loss.sum() / covers.any(2).sum().clamp(min=1)}
+        """The weighted `box_loss` of a batch, and its mean over the words with boxes, to log.
+
+        places: those that the batch kept, None for all.
+        """
+        alphas = output.alphas
+        covers = self.of(batch.images, batch.captions).to(alphas.device)
+        if places is not None:
+            covers = covers[:, :, places]
+        # With hard attention, each caption has as many maps as paths are sampled.
+        covers = covers.repeat_interleave(len(alphas) // len(covers), 0)
+
+        loss = box_loss(alphas, covers)
+        words = covers.any(2).sum().clamp(min=1)
+        return self.weight * loss.mean(), {"boxes": loss.sum() / words}
 
 
 def terms(
@@ -99,32 +128,50 @@ def terms(
     vocabulary: Vocabulary,
     grid: tuple[int, int],
 ) -> list[BoxTargets]:
-    """The terms that a recipe's `objective.boxes` adds to the loss: one, or none where its weight is 0."""
+    """What a recipe's `objective.boxes` adds to the loss: one term, or none if its weight is 0.
+
+    Raises:
+        SatlibError: the boxes are given without a weight, or missing with one.
+    """
     weight = recipe.objective.boxes
     if (entities is not None) != (weight > 0):
+        state = "missing" if entities is None else "given"
         raise SatlibError(
-            f"objective.boxes is {weight:g} and --entities is {'missing' if entities is None else 'given'}; training with "
-            "boxes needs a weight above 0 and --entities, training without them neither"
+            f"objective.boxes is {weight:g} and --entities is {state}; training with boxes needs "
+            "a weight above 0 and --entities, training without them neither"
         )
-    return (
-        []
-        if entities is None
-        else [BoxTargets(entities, examples, vocabulary, grid, recipe.encoder.view, weight)]
-    )
+    if entities is None:
+        return []
+    return [BoxTargets(entities, examples, vocabulary, grid, recipe.encoder.view, weight)]
 
 
 @functools.cache
 def cover(boxes: _Boxes, grid: tuple[int, int]) -> Tensor:
-    """The share of each cell (L,) inside the union of boxes, exact for boxes on whole pixels of the 224-pixel square."""
+    """The share of each cell (L,) inside the union of boxes.
+
+    Exact for boxes on whole pixels of the 224-pixel square.
+    """
+    # A mask of pixels, so that boxes that overlap count once.
     mask = np.zeros((SIZE, SIZE))
     for left, top, right, bottom in boxes:
-        mask[round(top * SIZE) : round(bottom * SIZE), round(left * SIZE) : round(right * SIZE)] = 1
-    down, across = (_shares(cells) for cells in grid)
+        rows = slice(round(top * SIZE), round(bottom * SIZE))
+        columns = slice(round(left * SIZE), round(right * SIZE))
+        mask[rows, columns] = 1
+
+    height, width = grid
+    down = _shares(height)  # (h, 224)
+    across = _shares(width)  # (w, 224)
     return torch.from_numpy(down @ mask @ across.T).float().flatten()
 
 
 def _shares(cells: int) -> np.ndarray:
-    """How much of each cell (rows) each of the square's pixels (columns) makes up: (cells, 224), rows sum to 1."""
-    edges, pixels = np.linspace(0, SIZE, cells + 1), np.arange(SIZE)
-    overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
-    return overlap.clip(min=0) * cells / SIZE
+    """How much of each cell (rows) each of the square's pixels (columns) makes up: (cells, 224).
+
+    Each row sums to 1.
+    """
+    edges = np.linspace(0, SIZE, cells + 1)
+    pixels = np.arange(SIZE)
+    # Cells are no whole number of pixels: at an edge, a pixel belongs to two of them.
+    end = np.minimum(edges[1:, None], pixels + 1)
+    start = np.maximum(edges[:-1, None], pixels)
+    return (end - start).clip(min=0) * cells / SIZE

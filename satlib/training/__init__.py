@@ -1,4 +1,4 @@
-"""From a recipe to a trained model: the loop, its checkpoints, several processes, and the search for better options.
+"""From a recipe to a trained model: the loop, its checkpoints, several processes, and tuning.
 
 May import `satlib.beyond` and what is below it.
 """

@@ -1,7 +1,8 @@
-"""A run's state: weights, optimiser (section 4.3) and progress; its checkpoint, a safetensors file; and the lock of its folder.
+"""A run's state: weights, optimiser (section 4.3) and progress; its checkpoint; its folder's lock.
 
-A checkpoint holds the weights that train, their moving average, hard attention's baseline, the optimiser's and the random state
-and, as JSON in the header, the recipe and the progress.
+A checkpoint is a safetensors file with the weights that train, their moving average, hard
+attention's baseline, the optimiser's state, the random state and, as JSON in the header, the recipe
+and the progress.
 """
 
 import copy
@@ -23,11 +24,10 @@ from satlib.model.objective import VariationalBound
 from satlib.recipe import from_dict
 from satlib.training.muon import Muon
 
-CHECKPOINT, LOCK = "checkpoint.safetensors", ".lock"
-_FREE = {
-    "training.epochs",
-    "training.patience",
-}  # may change when a run is resumed, like the name and [decoding]
+CHECKPOINT = "checkpoint.safetensors"
+LOCK = ".lock"
+# What may change when a run is resumed, beside the recipe's name and [decoding].
+_FREE = {"training.epochs", "training.patience"}
 
 
 class Progress(Struct):
@@ -43,20 +43,21 @@ class Progress(Struct):
     history: list[dict[str, Any]] = []  # one record per finished epoch
 
     def means(self) -> dict[str, float]:
-        """Of the epoch so far: the NLL per word, rewards per sampled caption, all else per caption."""
+        """Of the epoch so far: NLL per word, rewards per sampled caption, others per caption."""
         counts = {"nll": self.words, "reward": self.sampled, "baseline": self.sampled}
         return {name: total / counts.get(name, self.captions) for name, total in self.sums.items()}
 
     def so_far(self) -> str:
         """The epoch's loss or reward so far, for a progress bar."""
         means = self.means()
-        return (
-            f"loss {means['nll']:.3f}/word" if "nll" in means else f"reward {means['reward']:.3f}"
-        )
+        if "nll" in means:
+            return f"loss {means['nll']:.3f}/word"
+        return f"reward {means['reward']:.3f}"
 
     def best(self) -> dict[str, Any] | None:
         """The record of the epoch whose model is kept."""
-        return next((record for record in reversed(self.history) if record["kept"]), None)
+        kept = [record for record in self.history if record["kept"]]
+        return kept[-1] if kept else None
 
 
 class Header(Struct):
@@ -74,69 +75,88 @@ class RunState:
 
     def __init__(self, captioner: Captioner, captions: str, low: torch.dtype) -> None:
         """Of a new run; `captions` is a hash, `low` the precision of matrix products."""
-        recipe, device = captioner.recipe, captioner.device
-        self.captioner, self.captions, self.low, self.progress = (
-            captioner,
-            captions,
-            low,
-            Progress(),
-        )
+        recipe = captioner.recipe
+        device = captioner.device
+        self.captioner = captioner
+        self.captions = captions
+        self.low = low
+        self.progress = Progress()
         modules = {"model": trained_part(captioner)}
-        self.bound: VariationalBound | None = None  # hard attention's estimator, with its baseline
+
+        # Hard attention's estimator, which keeps or learns the baseline of its rewards.
+        self.bound: VariationalBound | None = None
         if recipe.decoder.attention == "hard" and recipe.objective.maximise == "likelihood":
-            self.bound = VariationalBound(
-                recipe.hard, recipe.decoder.hidden, recipe.data.max_length + 1
-            ).to(device)
+            longest = recipe.data.max_length + 1  # with the end mark
+            bound = VariationalBound(recipe.hard, recipe.decoder.hidden, longest)
+            self.bound = bound.to(device)
             modules["bound"] = self.bound
         self.learning = nn.ModuleDict(modules)
-        self.averaged = captioner  # with the moving average of the weights
+
+        # Dev captions and the saved model come from the average; without one, from the weights.
+        self.averaged = captioner
         if recipe.training.average:
             self.averaged = copy.deepcopy(captioner)
             modules["average"] = trained_part(self.averaged)
         self.stored = nn.ModuleDict(modules)
-        self.scaler = torch.amp.GradScaler(
-            device.type, enabled=low == torch.float16
-        )  # small gradients underflow
+
+        # In float16 small gradients would underflow.
+        self.scaler = torch.amp.GradScaler(device.type, enabled=low == torch.float16)
         self.optimiser = create_optimiser(captioner, self.bound)
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint of a run atomically."""
         tensors = dict(self.stored.state_dict())
         for i, values in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"optimiser.{i}.{key}": value for key, value in values.items()}
+            for key, value in values.items():
+                tensors[f"optimiser.{i}.{key}"] = value
         tensors["random"] = torch.get_rng_state()
         if self.captioner.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.captioner.device)
+
         header = Header(
             self.captioner.recipe.to_dict(), self.captions, self.progress, self.scaler.state_dict()
         )
         write_safetensors(folder / CHECKPOINT, tensors, header)
 
     def restore(self, header: Header, tensors: dict[str, Tensor], folder: Path) -> None:
-        """Take over a checkpoint's values, or raise a SatlibError: it is another run's, or a value is not finite."""
-        other, advice = f"{folder} was begun with", "name another folder with --out"
-        if header.captions != self.captions:
-            raise SatlibError(f"{other} other captions or boxes; {advice}")
-        before, now = from_dict(header.recipe).to_dict(), self.captioner.recipe.to_dict()
-        for section in now.keys() - {"name", "decoding"}:
-            for key, value in now[section].items():
-                if value != before[section][key] and f"{section}.{key}" not in _FREE:
-                    raise SatlibError(f"{other} another {section}.{key}; {advice}")
+        """Take over a checkpoint's values.
+
+        Raises:
+            SatlibError: it is another run's, or a value is not finite.
+        """
+        self._require_same_run(header, folder)
         require_finite(tensors, folder / CHECKPOINT)
         self.progress = header.progress
-        moments = {
-            name: tensors.pop(name) for name in list(tensors) if name.startswith("optimiser.")
-        }
+
+        moments = {}
+        for name in list(tensors):
+            if name.startswith("optimiser."):
+                moments[name] = tensors.pop(name)
         _restore_optimiser(self.optimiser, moments)
-        if (
-            self.scaler.is_enabled() and header.scaler
-        ):  # absent in a checkpoint from a device without fp16
+        # A checkpoint from a device without fp16 has no scale.
+        if self.scaler.is_enabled() and header.scaler:
             self.scaler.load_state_dict(header.scaler)
+
         torch.set_rng_state(tensors.pop("random"))
         random = tensors.pop("random.cuda", None)
         if random is not None and self.captioner.device.type == "cuda":
             torch.cuda.set_rng_state(random, self.captioner.device)
+        # What is left are the weights; a missing or an unknown one is an error here.
         self.stored.load_state_dict(tensors)
+
+    def _require_same_run(self, header: Header, folder: Path) -> None:
+        """Refuse a checkpoint of other captions, or of a recipe that differs in what matters."""
+        other = f"{folder} was begun with"
+        advice = "name another folder with --out"
+        if header.captions != self.captions:
+            raise SatlibError(f"{other} other captions or boxes; {advice}")
+
+        before = from_dict(header.recipe).to_dict()
+        now = self.captioner.recipe.to_dict()
+        for section in now.keys() - {"name", "decoding"}:
+            for key, value in now[section].items():
+                if value != before[section][key] and f"{section}.{key}" not in _FREE:
+                    raise SatlibError(f"{other} another {section}.{key}; {advice}")
 
 
 def trained_part(captioner: Captioner) -> nn.Module:
@@ -146,8 +166,12 @@ def trained_part(captioner: Captioner) -> nn.Module:
 
 @torch.no_grad()
 def update_average(averaged: Captioner, current: Captioner, decay: float) -> None:
-    """Averaged <- decay averaged + (1 - decay) current, for all weights that train; counters are copied."""
-    means, values = trained_part(averaged).state_dict(), trained_part(current).state_dict()
+    """Averaged <- decay averaged + (1 - decay) current, for all weights that train.
+
+    Counters, such as batch normalisation's, are copied.
+    """
+    means = trained_part(averaged).state_dict()
+    values = trained_part(current).state_dict()
     for mean, value in zip(means.values(), values.values(), strict=True):
         if mean.is_floating_point():
             mean.lerp_(value, 1 - decay)
@@ -156,46 +180,66 @@ def update_average(averaged: Captioner, current: Captioner, decay: float) -> Non
 
 
 def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> torch.optim.Optimizer:
-    """The recipe's optimiser over all weights that train: the decoder's, a learned baseline's, and the encoder's if it trains."""
-    recipe, config = captioner.recipe, captioner.recipe.training
-    learning = [*captioner.decoder.parameters(), *(bound.parameters() if bound else ())]
-    groups = [{"params": learning, "lr": config.learning_rate}]
+    """The recipe's optimiser over all weights that train.
+
+    They are the decoder's, a learned baseline's, and the encoder's if it trains. Each group keeps
+    its peak learning rate as "base".
+    """
+    recipe = captioner.recipe
+    config = recipe.training
+    learning = list(captioner.decoder.parameters())
+    if bound is not None:
+        learning += bound.parameters()
+    groups: list[dict[str, Any]] = [{"params": learning, "lr": config.learning_rate}]
+
     if recipe.encoder.train:
-        rate = config.encoder_learning_rate if recipe.encoder.pretrained else config.learning_rate
-        tuned = [
-            parameter for parameter in captioner.encoder.parameters() if parameter.requires_grad
-        ]
+        # Weights that already see well need smaller steps than fresh ones.
+        rate = config.learning_rate
+        if recipe.encoder.pretrained:
+            rate = config.encoder_learning_rate
+        tuned = [weight for weight in captioner.encoder.parameters() if weight.requires_grad]
         groups.append({"params": tuned, "lr": rate})
+
+    optimiser: torch.optim.Optimizer
     if config.optimiser == "adam":
-        optimiser: torch.optim.Optimizer = torch.optim.Adam(
-            groups, fused=True
-        )  # one pass over the weights
+        # Fused: one pass over the weights.
+        optimiser = torch.optim.Adam(groups, fused=True)
     elif config.optimiser == "rmsprop":
-        # Graves (2013), equations 38 to 45: the squared mean gradient is subtracted from the second moment, and momentum
-        # follows.
+        # Graves (2013), equations 38 to 45: the squared mean gradient is subtracted from the second
+        # moment, and momentum follows.
         optimiser = torch.optim.RMSprop(groups, alpha=0.95, momentum=0.9, eps=1e-4, centered=True)
     else:
-        named = dict(captioner.decoder.named_parameters())
-        # Each row of these is one word's own: as a matrix, they have no directions to learn.
-        words = {named.get("embedding.weight"), named.get("output.weight")}
-        optimiser = Muon(
-            {
-                **group,
-                "params": [
-                    w for w in group["params"] if (w.dim() > 1 and w not in words) == matrices
-                ],
-                "orthogonal": matrices,
-            }
-            for group in groups
-            for matrices in (False, True)
-        )
+        optimiser = Muon(_muon_groups(captioner, groups))
     for group in optimiser.param_groups:
         group["base"] = group["lr"]
     return optimiser
 
 
+def _muon_groups(captioner: Captioner, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each group as two: its vectors, for Adam, and its matrices, which Muon makes orthogonal."""
+    # Each row of these is one word's own: as a matrix, they have no directions to learn.
+    named = dict(captioner.decoder.named_parameters())
+    words = {named.get("embedding.weight"), named.get("output.weight")}
+
+    halves = []
+    for group in groups:
+        vectors, matrices = [], []
+        for weight in group["params"]:
+            if weight.dim() > 1 and weight not in words:
+                matrices.append(weight)
+            else:
+                vectors.append(weight)
+        # In this order: a checkpoint numbers the weights by it.
+        halves.append(group | {"params": vectors, "orthogonal": False})
+        halves.append(group | {"params": matrices, "orthogonal": True})
+    return halves
+
+
 def find(folder: Path) -> tuple[Header, dict[str, Tensor]] | None:
-    """The header and tensors of a run's checkpoint, None without one; what a killed process left half written goes."""
+    """The header and tensors of a run's checkpoint, None without one.
+
+    Deletes what a killed process left half written.
+    """
     for left_over in folder.glob(".*.partial"):
         left_over.unlink(missing_ok=True)
     if not (folder / CHECKPOINT).is_file():
@@ -207,24 +251,27 @@ def find(folder: Path) -> tuple[Header, dict[str, Tensor]] | None:
 
 def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Give an optimiser its state back: tensors by "optimiser.i.key", of the i-th parameter."""
-    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    parameters = []
+    for group in optimiser.param_groups:
+        parameters += group["params"]
+
     state: dict[int, dict[str, Tensor]] = defaultdict(dict)
     for name, value in tensors.items():
         _, i, key = name.split(".")
         parameter = parameters[int(i)]
         if value.shape == parameter.shape:
-            # A file's tensors are contiguous, but fused Adam walks weights and moments in memory order: the moments of a
-            # channels-last weight must have its layout.
+            # A file's tensors are contiguous, but fused Adam walks weights and moments in memory
+            # order: the moments of a channels-last weight must have its layout.
             value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
         state[int(i)][key] = value
-    optimiser.load_state_dict(
-        {"state": state, "param_groups": optimiser.state_dict()["param_groups"]}
-    )
+
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": state, "param_groups": groups})
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder, created if needed: a second process would mix its files with those of the first.
+    """Hold a folder, created if needed, so that no second process mixes its files with the first's.
 
     The lock ends with its process. Its file stays: deleting it could let two processes in.
     """

@@ -1,15 +1,19 @@
-"""Training in several processes, started by torchrun, with DistributedDataParallel over gloo (CPU) or NCCL (CUDA).
+"""Training in several processes, started by torchrun.
 
-Rank r of W takes rows r, r + W, r + 2W, ... of every batch. The loss is a mean over rows, of which rank r has n_r of n, and
-DistributedDataParallel averages the gradients of the ranks. A rank's loss is therefore weighted by w_r = W n_r / n:
+DistributedDataParallel connects them, over gloo (CPU) or NCCL (CUDA). Rank r of W takes rows r,
+r + W, r + 2W, ... of every batch. The loss is a mean over rows, of which rank r has n_r of n, and
+DistributedDataParallel averages the gradients of the ranks. A rank's loss is therefore weighted by
+w_r = W n_r / n:
 
     1/W sum_r w_r grad(mean of rank r) = sum_r n_r/n grad(mean of rank r) = grad(mean of all rows)
 
-A rank without rows processes the first row with weight 0, because the other ranks wait for its gradients.
+A rank without rows processes the first row with weight 0, because the other ranks wait for its
+gradients.
 
-Each rank draws its random numbers from a stream that depends only on (seed, batch, rank). Two things differ from training in
-one process: a learned baseline weights ranks by rows and not by sampled places, and BatchNorm in a trained encoder sees only
-the rank's own rows on CPUs. From three CPU ranks on, gloo's sums round differently after a resume.
+Each rank draws its random numbers from a stream that depends only on (seed, batch, rank). Two
+things differ from training in one process: a learned baseline weights ranks by rows and not by
+sampled places, and BatchNorm in a trained encoder sees only the rank's own rows on CPUs. From three
+CPU ranks on, gloo's sums round differently after a resume.
 """
 
 import gc
@@ -30,9 +34,8 @@ from satlib.data.batches import Batch
 from satlib.errors import SatlibError
 
 Value = TypeVar("Value")
-PATIENCE = timedelta(
-    hours=2
-)  # of ranks while the first one evaluates; a process that dies is noticed at once
+# How long ranks wait while the first one evaluates; a process that dies is noticed at once.
+PATIENCE = timedelta(hours=2)
 
 
 @dataclass(frozen=True)
@@ -52,26 +55,36 @@ class Ranks:
         if self.size == 1:
             return batch
         images = torch.arange(len(batch.image_ids))
-        spare = self.rank >= len(images)  # it computes the first image's loss, at weight 0
-        own = images[:1] if spare else images[self.rank :: self.size]
-        place, caption = (own.unsqueeze(1) == batch.by_caption(images)).nonzero(as_tuple=True)
+        own = images[self.rank :: self.size]
+        # Without an image of its own, a rank computes the first one's loss at weight 0.
+        spare = self.rank >= len(images)
+        if spare:
+            own = images[:1]
+
+        # Which of the own images (rows) each caption of the batch (columns) describes.
+        describes = own.unsqueeze(1) == batch.by_caption(images)  # (own images, B)
+        rows, captions = describes.nonzero(as_tuple=True)
+        weight = self.size * len(captions) / len(batch.captions)
         return Batch(
             [batch.image_ids[image] for image in own],
-            batch.captions[caption],
-            None if batch.rows is None else place,
-            0.0 if spare else self.size * len(caption) / len(batch.captions),
+            batch.captions[captions],
+            rows=None if batch.rows is None else rows,
+            weight=0.0 if spare else weight,
         )
 
     def seed(self, seed: int, step: int) -> None:
         """Seed this rank's random numbers for a batch."""
-        torch.manual_seed(
-            int(np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)[0])
-        )
+        # Mixed, not added up: else rank 1 at one step would draw what rank 0 draws at the next.
+        (state,) = np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)
+        torch.manual_seed(int(state))
 
     def parallel(
         self, loss: Callable[..., Value], learning: nn.Module, partly: bool
     ) -> Callable[..., Value]:
-        """`loss`, with gradients averaged over the ranks; partly: it may not use all weights of what is `learning`."""
+        """`loss`, with gradients averaged over the ranks.
+
+        learning: the module whose weights train; partly: the loss may leave some of them unused.
+        """
         if self.size == 1:
             return loss
         module = _LossModule(loss, learning)
@@ -88,10 +101,13 @@ class Ranks:
         """What `make` returns or raises (a SatlibError) on the first rank, on every rank."""
         if self.size == 1:
             return make()
-        try:
-            values: list[Any] = [make() if self.first else None]
-        except SatlibError as error:
-            values = [error]
+        values: list[Any] = [None]
+        if self.first:
+            # An error is sent as well: the other ranks would wait for the value forever.
+            try:
+                values = [make()]
+            except SatlibError as error:
+                values = [error]
         distributed.broadcast_object_list(values)
         if isinstance(values[0], SatlibError):
             raise values[0]
@@ -111,11 +127,12 @@ class Ranks:
 
 
 class _LossModule(nn.Module):
-    """A loss as a module that owns what learns."""
+    """A loss as a module that owns what learns, as DistributedDataParallel expects it."""
 
     def __init__(self, loss: Callable[..., Any], learning: nn.Module) -> None:
         super().__init__()
-        self.loss, self.learning = loss, learning
+        self.loss = loss
+        self.learning = learning
 
     def forward(self, *batch: Any) -> Any:
         return self.loss(*batch)
@@ -123,28 +140,31 @@ class _LossModule(nn.Module):
 
 def current() -> Ranks:
     """The ranks of the enclosing `launched` block."""
-    return (
-        Ranks(distributed.get_rank(), distributed.get_world_size())
-        if distributed.is_initialized()
-        else Ranks()
-    )
+    if not distributed.is_initialized():
+        return Ranks()
+    return Ranks(distributed.get_rank(), distributed.get_world_size())
 
 
 @contextmanager
 def launched(device: torch.device) -> Iterator[torch.device]:
     """Join the other processes of the run within a `with` block; yields this process's device."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:  # set by torchrun, like LOCAL_RANK
+    # torchrun sets WORLD_SIZE and LOCAL_RANK.
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield device
         return
+
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    # Its functions have the group of the time of its import as a default. Imported later, by DistributedDataParallel, it would keep
-    # the group and gloo's threads alive after this block, and a thread that outlives Python's clean-up may abort the process.
+
+    # This module's functions take the group at the time of its import as a default. Imported later,
+    # by DistributedDataParallel, it would keep the group and gloo's threads alive after this block,
+    # and a thread that outlives Python's clean-up may abort the process.
     import_module("torch.distributed.nn")
-    distributed.init_process_group(
-        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE
-    )
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    distributed.init_process_group(backend, timeout=PATIENCE)
     yield device
+
     distributed.destroy_process_group()
-    gc.collect()  # what still holds the group, such as a parallel module
+    # Frees what still holds the group, such as a parallel module.
+    gc.collect()

@@ -1,7 +1,7 @@
-"""Computing a feature store (`satlib.data.features`): first for all images, later only for new or changed ones.
+"""Computing a feature store (`satlib.data.features`), later only for new or changed images.
 
-The manifest lists the images whose vectors are on disk and is replaced every `SAVE_SECONDS`, so a store is valid at any moment,
-and a stopped extraction resumes.
+The manifest lists the images whose vectors are on disk and is replaced every `SAVE_SECONDS`, so a
+store is valid at any moment, and a stopped extraction resumes.
 """
 
 import time
@@ -31,12 +31,12 @@ from satlib.training import distributed
 from satlib.training.checkpoint import locked
 
 SAVE_SECONDS = 30.0
-IMAGES = (
-    64  # enough to measure a scale: the values of a single image already number tens of thousands
-)
+# Enough to measure a scale: a single image already has tens of thousands of values.
+IMAGES = 64
 
 
 def _manifest(data: CaptionSet, encoder: Encoder, view: str) -> Manifest:
+    """What a store of these vectors says of itself, without images yet."""
     return Manifest(
         FORMAT,
         str(data.home or "drawn"),
@@ -51,9 +51,11 @@ def _manifest(data: CaptionSet, encoder: Encoder, view: str) -> Manifest:
 def root_mean_square(reader: Reader, image_ids: Sequence[str]) -> float:
     """The root mean square of the annotation vectors' values, of the first `IMAGES` images.
 
-    VGG-19's on Flickr8k is 6.4. Values that large saturate the gates of an untrained LSTM; `encoder.scale` brings them to about 1.
+    VGG-19's on Flickr8k is 6.4. Values that large saturate the gates of an untrained LSTM;
+    `encoder.scale` brings them to about 1.
     """
-    return reader.read(image_ids[:IMAGES]).double().square().mean().sqrt().item()
+    a = reader.read(image_ids[:IMAGES])
+    return a.double().square().mean().sqrt().item()
 
 
 def open_store(
@@ -74,8 +76,16 @@ def extract(
     progress: bool = True,
     view: str = "whole",
 ) -> FeatureStore:
-    """Compute the annotation vectors of a caption set, or those missing from an existing store, and open the store."""
-    ranks, saved = distributed.current(), time.monotonic()
+    """Compute the annotation vectors that a store lacks, all for a new one, and open it.
+
+    Several processes share the work: each encodes its batches and writes their rows into the one
+    array; the first keeps the manifest.
+
+    Raises:
+        SatlibError: the folder is in use, or holds the vectors of another encoder or data set.
+    """
+    ranks = distributed.current()
+    saved = time.monotonic()
     # Channels last is a third to a half faster on a CPU, with the same results up to rounding.
     encoder = encoder.to(device).to(memory_format=torch.channels_last).eval()
     pixels = Pixels(data, view, cache_bytes=0)
@@ -86,28 +96,40 @@ def extract(
         if (folder / MANIFEST).is_file():
             old = features.read_manifest(folder, manifest)
             outdated = old.outdated(data.examples)
-            manifest.images = {
-                name: record for name, record in old.images.items() if name not in outdated
-            }
+            for name, record in old.images.items():
+                if name not in outdated:
+                    manifest.images[name] = record
         manifest.save(folder)
         (folder / ARRAY).touch()
         return manifest
 
     def read(batch: Sequence[tuple[int, Example]]) -> tuple[dict[str, Record], Tensor]:
-        # The files' times first: an image that is replaced before its pixels are read then differs from its record.
+        # The files' times first: an image that is replaced before its pixels are read then differs
+        # from its record.
         records = {example.image_id: Record(row, *stamp(example)) for row, example in batch}
-        return records, pixels.read(list(records)) if records else torch.empty(0)
+        if not records:
+            return records, torch.empty(0)
+        return records, pixels.read(list(records))
+
+    def write(records: dict[str, Record], images: Tensor) -> None:
+        vectors = encoder(images.to(device, non_blocking=True)).to("cpu", torch.float16)
+        for record, row in zip(records.values(), vectors.numpy(), strict=True):
+            array.seek(record.row * row.nbytes)
+            array.write(row.tobytes())
 
     with ExitStack() as held, torch.inference_mode():
         manifest = ranks.from_first(begin)
+
+        # New rows follow the last one in use; those of outdated images before it stay unused.
         first_row = 1 + max((record.row for record in manifest.images.values()), default=-1)
         missing = [example for example in data.examples if example.image_id not in manifest.images]
         todo = list(enumerate(missing, first_row))
-        starts = range(
-            batch_size * ranks.rank, len(todo) + batch_size * ranks.rank, batch_size * ranks.size
-        )
-        # As many batches in each process; the last one may be empty.
+
+        # As many batches in each process, because they wait for each other; the last may be empty.
+        offset = batch_size * ranks.rank
+        starts = range(offset, len(todo) + offset, batch_size * ranks.size)
         batches = [todo[start : start + batch_size] for start in starts]
+
         name = f"{data.name} by {encoder.name}"
         bar = held.enter_context(
             progress_bar(total=len(todo), unit="img", desc=name, show=progress and ranks.first)
@@ -116,10 +138,8 @@ def extract(
         try:
             for records, images in read_ahead(read, batches, threads=4):
                 if records:
-                    vectors = encoder(images.to(device, non_blocking=True)).to("cpu", torch.float16)
-                    for record, row in zip(records.values(), vectors.numpy(), strict=True):
-                        array.seek(record.row * row.nbytes)
-                        array.write(row.tobytes())
+                    write(records, images)
+                # Written before the manifest names them.
                 array.flush()
                 for part in ranks.gather(records):
                     manifest.images |= part
@@ -130,5 +150,6 @@ def extract(
         finally:
             if ranks.first:
                 manifest.save(folder)
-        ranks.any()  # waits for the manifest
+        # Waits for the manifest.
+        ranks.any()
     return FeatureStore(folder)

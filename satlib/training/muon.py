@@ -1,8 +1,10 @@
-"""Muon (Jordan et al., 2024): momentum whose matrices are made orthogonal, so that each direction is learnt at the same speed.
+"""Muon (Jordan et al., 2024): momentum whose matrices are made orthogonal.
 
-A gradient's matrix has a few large singular values, the common and easy directions, and many small ones. Muon sets all of them
-to about 1 by a Newton-Schulz iteration. `torch.optim.Muon` does so too, but for weights with two dimensions alone and in
-bfloat16, which is twenty times slower than float32 on a processor without instructions for it.
+A gradient's matrix has a few large singular values, the common and easy directions, and many small
+ones. Muon sets all of them to about 1 by a Newton-Schulz iteration, so that each direction is
+learnt at the same speed. `torch.optim.Muon` does so too, but only for weights with two dimensions
+and in bfloat16, which is twenty times slower than float32 on a processor without instructions for
+it.
 """
 
 import torch
@@ -11,44 +13,60 @@ from torch import Tensor
 DECAY = 0.1  # of the weights, which otherwise grow with every step
 MOMENTUM = 0.95
 STEPS = 5
-# Jordan's quintic a x + b x^3 + c x^5: in five steps it brings every singular value between 0.01 and 1 to between 0.68 and 1.14.
+# Jordan's quintic a x + b x^3 + c x^5: in five steps it brings every singular value from 0.01 to 1
+# to between 0.68 and 1.14.
 A, B, C = 3.4445, -4.7750, 2.0315
 
 
 class Muon(torch.optim.Adam):
-    """Muon for the groups with `orthogonal`, where each output's kernels are a row (outputs, inputs x h x w); Adam for the others.
+    """Muon for the groups with `orthogonal`, Adam for the others.
 
-    An orthogonal update is scaled to a root mean square of 1, about the size of Adam's, so that one learning rate serves both.
+    Of a convolution, each output's kernels are a row: (outputs, inputs x h x w). An orthogonal
+    update is scaled to a root mean square of 1, about the size of Adam's, so that one learning rate
+    serves both.
     """
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
         """Change all weights, and forget their gradients."""
         for group in self.param_groups:
-            for weight in group["params"] if group["orthogonal"] else ():
+            if not group["orthogonal"]:
+                continue
+            for weight in group["params"]:
                 if weight.grad is None:
                     continue
-                state = self.state[
-                    weight
-                ]  # by Adam's names, which it asks for when a run is resumed
-                if not state:
-                    state |= {"step": torch.zeros(()), "exp_avg": torch.zeros_like(weight)}
-                state["step"] += 1
-                momentum = state["exp_avg"].lerp_(weight.grad, 1 - MOMENTUM)
-                update = orthogonal(
-                    weight.grad.lerp(momentum, MOMENTUM).flatten(1)
-                )  # Nesterov's momentum
-                rate = group["lr"] * max(update.shape) ** 0.5
-                weight.mul_(1 - DECAY * rate).sub_(update.view(weight.shape), alpha=rate)
-                weight.grad = None  # Adam passes over it
+                self._step_of_matrix(weight, weight.grad, group["lr"])
+                # Without a gradient, Adam passes over it.
+                weight.grad = None
         super().step(closure)
+
+    def _step_of_matrix(self, weight: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        """Change one weight by its orthogonal update, and shrink it a little."""
+        # The names are Adam's, which asks for them when a run is resumed.
+        state = self.state[weight]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(weight)
+        state["step"] += 1
+        momentum = state["exp_avg"].lerp_(gradient, 1 - MOMENTUM)
+
+        # Nesterov's momentum: a step ahead of the mean.
+        ahead = gradient.lerp(momentum, MOMENTUM)
+        update = orthogonal(ahead.flatten(1))
+        # The root mean square of an orthogonal matrix is 1 over the root of its longer side.
+        rate = learning_rate * max(update.shape) ** 0.5
+        weight.mul_(1 - DECAY * rate)
+        weight.sub_(update.view(weight.shape), alpha=rate)
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
     """U V^T of a matrix U S V^T (r, c), nearly: its singular values are between 0.68 and 1.14."""
-    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
-    x = x / (x.norm() + 1e-7)  # no singular value above 1
+    # A tall matrix is transposed, because x x^T is as large as the number of rows.
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if tall else matrix
+    # No singular value above 1.
+    x = x / (x.norm() + 1e-7)
     for _ in range(STEPS):
         square = x @ x.T
         x = A * x + (B * square + C * square @ square) @ x
-    return x.T if matrix.shape[0] > matrix.shape[1] else x
+    return x.T if tall else x

@@ -1,7 +1,8 @@
 """How a run begins with a trained model.
 
-Its weights serve hard attention from soft, or your own captions from a model of others: its words keep their weights, and new ones start
-fresh. The sizes of the decoder and the encoder are the model's.
+Hard attention can begin with the weights of soft attention, and your own captions with those of a
+model of other captions: the words that it knows keep their weights, and new ones start fresh. The
+run takes the model's encoder and the sizes of its decoder.
 """
 
 from collections.abc import Sequence
@@ -16,70 +17,93 @@ from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.files import say
 from satlib.model.captioner import Captioner, read_file
-from satlib.recipe import OF_MODEL, DataConfig, Recipe
+from satlib.recipe import OF_MODEL, DataConfig, DecoderConfig, Recipe
 from satlib.training.checkpoint import RunState, trained_part
 
-_ANNOTATIONS = ("name", "view", "scale")  # what the annotation vectors are
-_SIZES = (
-    "kind",
-    "embedding",
-    "hidden",
-    "layers",
-    "heads",
-    "attention_hidden",
-    "gate",
-    "output_tanh",
+# The encoder's options that decide what annotation vectors are.
+_ANNOTATIONS = ("name", "view", "scale")
+# The decoder's options that decide which weights it has: all but these two.
+_SIZES = tuple(
+    option for option in DecoderConfig.__struct_fields__ if option not in ("attention", "dropout")
 )
-_OF_WORDS = ("embedding.weight", "output.weight", "output.bias")  # a row for each word
+# The decoder's weights with a row for each word.
+_OF_WORDS = ("embedding.weight", "output.weight", "output.bias")
 
 
 def vocabulary(data: CaptionSet, config: DataConfig, start: Path | None) -> Vocabulary:
-    """The words of the model that a run begins with, then the captions' new ones; these alone if it knows less than half of theirs."""
+    """The words of a run: those of the model that it begins with, then the captions' new ones.
+
+    The captions' words alone, if there is no such model, or if it knows half of them or fewer.
+    """
     own = data.vocabulary(config.vocabulary_size, config.min_count)
-    known = Vocabulary(read_file(start)[1].vocabulary) if start else own
-    if 2 * sum(word in known for word in own.words) <= len(own):
+    if start is None:
         return own
-    return Vocabulary([*known.to_json(), *(word for word in own.to_json() if word not in known)])
+
+    theirs = Vocabulary(read_file(start)[1].vocabulary)
+    known = sum(word in theirs for word in own.words)
+    # A model of another language: its words would only take probability from these.
+    if 2 * known <= len(own):
+        return own
+    new = [word for word in own.to_json() if word not in theirs]
+    return Vocabulary([*theirs.to_json(), *new])
 
 
 def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
-    """A recipe with the encoder and decoder's sizes of the model that a run begins with, but for `changes` (`recipe.load`)."""
+    """A recipe with the encoder and the decoder's sizes of the model that a run begins with.
+
+    changes: of the form "section.key=value"; these options keep the value that was set.
+    """
     header = read_file(start)[1]
-    model, values = recipe.from_dict(header.recipe).to_dict(), chosen.to_dict()
-    keys = {"encoder": _ANNOTATIONS, "decoder": _SIZES}
-    if header.encoder.weights is None and chosen.encoder.train:  # its training goes on
-        model["encoder"] |= {"name": header.encoder.name, "train": True}
-        keys["encoder"] = tuple(values["encoder"])
-    elif header.encoder.weights is None:  # what training made of it stays as it is
-        model["encoder"]["name"] = f"{OF_MODEL}{start}"
-    changed = {change.partition("=")[0].strip() for change in changes}
-    adopted = {}
-    for section, names in keys.items():
-        for key in names:
-            name = f"{section}.{key}"
-            if name not in changed and values[section][key] != model[section][key]:
-                values[section][key] = adopted[name] = model[section][key]
+    model = recipe.from_dict(header.recipe).to_dict()
+    values = chosen.to_dict()
+    options = {"encoder": _ANNOTATIONS, "decoder": _SIZES}
+
+    # The file holds an encoder that was trained: it trains on, or stays as training made it.
+    if header.encoder.weights is None:
+        if chosen.encoder.train:
+            model["encoder"] |= {"name": header.encoder.name, "train": True}
+            options["encoder"] = tuple(values["encoder"])
+        else:
+            model["encoder"]["name"] = f"{OF_MODEL}{start}"
+
+    kept = {change.partition("=")[0].strip() for change in changes}
+    adopted = []
+    for section, keys in options.items():
+        for key in keys:
+            value = model[section][key]
+            if f"{section}.{key}" not in kept and values[section][key] != value:
+                values[section][key] = value
+                adopted.append(f"{section}.{key} = {value}")
     if adopted:
-        say(f"as in {start}: {', '.join(f'{name} = {value}' for name, value in adopted.items())}")
+        say(f"as in {start}: {', '.join(adopted)}")
     return recipe.from_dict(values)
 
 
 def start_from(path: Path, state: RunState) -> None:
-    """Begin with a trained model's weights; soft and hard attention have the same ones."""
-    encoder, ours = state.captioner.encoder, state.captioner.vocabulary
+    """Begin with a trained model's weights; soft and hard attention have the same ones.
+
+    Raises:
+        SatlibError: the model has another encoder, kind or size than the run's.
+    """
+    encoder = state.captioner.encoder
+    ours = state.captioner.vocabulary
     frozen = not state.captioner.recipe.encoder.train
     trained = Captioner.load(path, state.captioner.device, encoder if frozen else None)
     if frozen and trained.encoder.weights_hash != encoder.weights_hash:
         raise SatlibError(
             f"{path} was trained on other annotation vectors than those of {encoder.name}"
         )
+
+    # The average begins with these weights, too: it would otherwise keep the random ones.
     for fresh in (state.captioner, state.averaged):
         try:
             trained_part(fresh).load_state_dict(_weights(trained, fresh))
-        except RuntimeError as error:  # names or shapes
+        # Other names or shapes.
+        except RuntimeError as error:
             raise SatlibError(
                 f"{path} is of another kind or size than the recipe's model"
             ) from error
+
     if trained.vocabulary.words != ours.words:
         known = sum(word in trained.vocabulary for word in ours.words)
         say(f"{known:,} words keep their weights of {path}; {len(ours) - known:,} start fresh")
@@ -87,13 +111,15 @@ def start_from(path: Path, state: RunState) -> None:
 
 def _weights(trained: Captioner, fresh: Captioner) -> dict[str, Any]:
     """The trained weights, with a row for each of the fresh captioner's words."""
-    weights = dict((trained if fresh.recipe.encoder.train else trained.decoder).state_dict())
+    source = trained if fresh.recipe.encoder.train else trained.decoder
+    weights = dict(source.state_dict())
+
+    # A word has one number in the fresh vocabulary and another in the trained one.
     words = fresh.vocabulary.words
-    known = [i for i, word in enumerate(words) if word in trained.vocabulary]
-    theirs = [trained.vocabulary.number(words[i]) for i in known]
+    ours = [number for number, word in enumerate(words) if word in trained.vocabulary]
+    theirs = [trained.vocabulary.number(words[number]) for number in ours]
     for name, own in trained_part(fresh).state_dict().items():
         if name in weights and name.removeprefix("decoder.") in _OF_WORDS:
-            weights[name] = own.clone().index_copy_(
-                0, torch.tensor(known, device=own.device), weights[name][theirs]
-            )
+            rows = torch.tensor(ours, device=own.device)
+            weights[name] = own.clone().index_copy_(0, rows, weights[name][theirs])
     return weights

@@ -1,4 +1,4 @@
-"""What a recipe trains on, out of a caption set: vocabulary, batches, dev captions, terms of the loss, and rewards."""
+"""What a recipe trains on: a caption set's vocabulary, batches, dev captions and rewards."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -13,11 +13,13 @@ from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
+from satlib.files import say
 from satlib.model.decoder import Output
 from satlib.recipe import Recipe
 from satlib.training.distributed import current
 
-# Adds to the loss of a batch, by the places that are left (None: all) and the decoder's output, and gives means to log.
+# A term of the loss: from a batch, the places that it kept (None: all) and the decoder's output to
+# what is added to the loss, and the means to log.
 BatchTerm = Callable[[Batch, Tensor | None, Output], tuple[Tensor, dict[str, Tensor]]]
 
 
@@ -43,46 +45,72 @@ def training_data(
     grid: tuple[int, int],
     entities: Entities | None,
 ) -> TrainingData:
-    """Prepare a caption set for training; `grid` is the encoder's (h, w), `entities` has the boxes that supervise attention."""
-    train, dev = data.split("train"), data.split("dev")
+    """Prepare a caption set for training.
+
+    grid: the encoder's (h, w). entities: the boxes that supervise attention, if any.
+
+    Raises:
+        SatlibError: a split has no images, none of the captions is usable, or the boxes do not fit
+            the recipe.
+    """
+    train = data.split("train")
+    dev = data.split("dev")
     if not train or not dev:
         raise SatlibError(
-            f"{data.name} needs images in its train and its dev split; see: satlib data check {data.name}"
+            f"{data.name} needs images in its train and its dev split; "
+            f"see: satlib data check {data.name}"
         )
-    config, longest, rewarded = (
-        recipe.training,
-        recipe.data.max_length,
-        recipe.objective.maximise == "reward",
-    )
-    names = [example.image_id for example in train]
-    used = [
-        replace(example, references=example.references[: recipe.data.captions]) for example in train
-    ]
+    config = recipe.training
+    longest = recipe.data.max_length
+    rewarded = recipe.objective.maximise == "reward"
+
+    used = []
+    for example in train:
+        first = example.references[: recipe.data.captions]
+        used.append(replace(example, references=first))
     train_pairs = pairs(used, vocabulary, longest)
+
     captions = sum(len(example.references) for example in used)
-    if captions > len(train_pairs) and current().first:
-        print(
-            f"{captions - len(train_pairs):,} of {captions:,} training captions are left out: they have more than data.max_length = "
-            f"{longest} words, or none that is known"
+    left_out = captions - len(train_pairs)
+    if left_out and current().first:
+        say(
+            f"{left_out:,} of {captions:,} training captions are left out: "
+            f"they have more than data.max_length = {longest} words, or none that is known"
         )
+
+    # A run resumes only with the words and captions that it began with.
     digest = hashlib.sha256(repr([vocabulary.words, train_pairs]).encode()).hexdigest()
-    batches: SameLengthBatches | ImageBatches = SameLengthBatches(
-        train_pairs, config.batch_size, config.seed
-    )
-    if rewarded or config.batches == "images":
+
+    names = [example.image_id for example in train]
+    batches: SameLengthBatches | ImageBatches
+    if rewarded:
+        # Without captions: the model samples its own.
+        batches = ImageBatches(names, config.batch_size, config.seed, None, config.epoch_images)
+    elif config.batches == "images":
         batches = ImageBatches(
-            names,
-            config.batch_size,
-            config.seed,
-            None if rewarded else train_pairs,
-            config.epoch_images,
+            names, config.batch_size, config.seed, train_pairs, config.epoch_images
         )
+    else:
+        batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
+
     terms = boxes.terms(recipe, entities, train, vocabulary, grid)
     digest += "".join(term.hash for term in terms)
-    rewards = [
-        Consensus(examples, vocabulary, recipe.reward) if rewarded else None
-        for examples in (train, dev)
-    ]
+
+    reward = None
+    dev_reward = None
+    if rewarded:
+        # All references count, also those beyond data.captions.
+        reward = Consensus(train, vocabulary, recipe.reward)
+        dev_reward = Consensus(dev, vocabulary, recipe.reward)
+
     return TrainingData(
-        vocabulary, batches, names, dev, pairs(dev, vocabulary, longest), digest, terms, *rewards
+        vocabulary=vocabulary,
+        batches=batches,
+        train_ids=names,
+        dev=dev,
+        dev_pairs=pairs(dev, vocabulary, longest),
+        hash=digest,
+        terms=terms,
+        reward=reward,
+        dev_reward=dev_reward,
     )

@@ -1,4 +1,4 @@
-"""What is judged on dev: an epoch, by generated captions and the likelihood of the true ones."""
+"""Judging an epoch on dev, by generated captions and by the likelihood of the true ones."""
 
 import json
 import math
@@ -18,46 +18,62 @@ from satlib.model.objective import negative_log_likelihood
 from satlib.training.checkpoint import RunState
 from satlib.training.training_data import TrainingData
 
+CHUNK = 256  # images whose annotation vectors are in memory together
+
 
 def dev_score(record: Mapping[str, Any], select: str) -> float:
-    """The dev score that `training.select` names, the higher the better; they disagree late (section 4.3).
+    """The dev score that `training.select` names, the higher the better.
 
-    A BLEU-4 below 1 % is noise: until there is more, the probability per word decides, which is below 1.
+    Late in training BLEU and the likelihood disagree (section 4.3).
     """
+    if select == "nll":
+        return -record["dev_nll"]
+    # A BLEU-4 below 1 % is noise: until there is more, the probability per word decides, which is
+    # below 1.
     if select == "bleu4" and record["dev_bleu4"] < 1:
         return math.exp(-record["dev_nll"])
-    return -record["dev_nll"] if select == "nll" else record[f"dev_{select}"]
+    return record[f"dev_{select}"]
 
 
 def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[str, Any]:
-    """An epoch's line of the log: training means, and figures of the averaged weights on dev, all of them finite."""
-    p, captioner = state.progress, state.averaged
+    """An epoch's line of the log: training means, and figures of the averaged weights on dev.
+
+    Raises:
+        Diverged: one of them is not finite.
+    """
+    p = state.progress
+    captioner = state.averaged
+    record: dict[str, Any] = {"epoch": p.epoch + 1}
+    for name, mean in p.means().items():
+        record[f"train_{name}"] = mean
+
+    # Greedy captions: beam search would take longer than many an epoch.
     generated = generate(captioner, reader, data.dev, beam=1, progress=False)
-    record = {
-        "event": "epoch",
-        "epoch": p.epoch + 1,
-        **{f"train_{name}": mean for name, mean in p.means().items()},
-        "dev_nll": dev_nll(captioner, reader, data.dev_pairs, captioner.recipe.training.batch_size),
-        "dev_bleu4": quick_bleu(generated, data.dev),
-        "dev_distinct": len({caption.text for caption in generated.values()}) / len(generated),
-        "learning_rate": state.optimiser.param_groups[0]["lr"],
-        "seconds": round(p.seconds, 1),
-        "tokens_per_second": round(p.words / max(p.seconds, 1e-9), 1),
-    }
+    texts = {caption.text for caption in generated.values()}
+    batch_size = captioner.recipe.training.batch_size
+    record["dev_nll"] = dev_nll(captioner, reader, data.dev_pairs, batch_size)
+    record["dev_bleu4"] = quick_bleu(generated, data.dev)
+    record["dev_distinct"] = len(texts) / len(generated)
+
+    record["learning_rate"] = state.optimiser.param_groups[0]["lr"]
+    record["seconds"] = round(p.seconds, 1)
+    record["tokens_per_second"] = round(p.words / max(p.seconds, 1e-9), 1)
     if data.dev_reward is not None:
-        record["dev_reward"] = data.dev_reward.mean(
-            {name: caption.words for name, caption in generated.items()}
-        )
+        captions = {image_id: caption.words for image_id, caption in generated.items()}
+        record["dev_reward"] = data.dev_reward.mean(captions)
+
     for name, value in record.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise Diverged(
-                f"after epoch {p.epoch + 1} {name} is {value}; lower training.learning_rate in a new run"
+                f"after epoch {p.epoch + 1} {name} is {value}; "
+                "lower training.learning_rate in a new run"
             )
     return record
 
 
 def describe(record: Mapping[str, Any]) -> str:
     """An epoch's record in a line."""
+    # Training on rewards has no likelihood of true captions to tell.
     if "dev_reward" in record:
         trained = f"reward {record['train_reward']:.3f}, dev reward {record['dev_reward']:.3f}"
     else:
@@ -69,42 +85,57 @@ def describe(record: Mapping[str, Any]) -> str:
 
 
 def remarks(log: Path) -> list[str]:
-    """What a finished run's log.jsonl says about what usually goes wrong."""
+    """What usually goes wrong, as far as a finished run's log.jsonl shows it: a line for each."""
     records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    best, last = [record for record in records if record["kept"]][-1], records[-1]
-    distinct = best.get("dev_distinct", 1.0)  # logs of earlier versions lack it
-    findings = {
-        f"only {distinct:.0%} of the dev captions differ: the decoder hardly uses the images; train longer, or "
-        "lower objective.doubly_stochastic": distinct < 0.3,
-        # Total variation between the maps of consecutive words; without attention it is 0.
-        "the attention map hardly depends on the word; train longer, or lower objective.doubly_stochastic": (
-            0 < best.get("train_movement", 1) < 0.02
-        ),
-        "the dev loss was still falling in the last epoch; raise training.epochs in a new run": (
-            len(records) > 1 and last["dev_nll"] == min(record["dev_nll"] for record in records)
-        ),
-    }
-    return [finding for finding, true in findings.items() if true]
+    best = [record for record in records if record["kept"]][-1]
+    findings = []
+
+    distinct = best["dev_distinct"]
+    if distinct < 0.3:
+        findings.append(
+            f"only {distinct:.0%} of the dev captions differ: the decoder hardly uses the images; "
+            "train longer, or lower objective.doubly_stochastic"
+        )
+
+    # Total variation between the maps of consecutive words: 0 without attention, and missing where
+    # each caption has one word.
+    if 0 < best.get("train_movement", 0.0) < 0.02:
+        findings.append(
+            "the attention map hardly depends on the word; "
+            "train longer, or lower objective.doubly_stochastic"
+        )
+
+    lowest = min(record["dev_nll"] for record in records)
+    if len(records) > 1 and records[-1]["dev_nll"] == lowest:
+        findings.append(
+            "the dev loss was still falling in the last epoch; raise training.epochs in a new run"
+        )
+    return findings
 
 
 @torch.inference_mode()
 def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_size: int) -> float:
     """-log p(y|a) in nats per word (end marks included) over all captions, by teacher forcing."""
-    total, words = 0.0, 0
+    total = 0.0
+    words = 0
+    # Each image's vectors are computed once, and of many images together, so that enough captions
+    # have the same length.
     names = list(dict.fromkeys(pair.image_id for pair in dev))
-    # Each image's vectors are computed once, and of many images, so that enough captions have the same length.
-    chunks = [names[start : start + 256] for start in range(0, len(names), 256)]
+    chunks = [names[start : start + CHUNK] for start in range(0, len(names), CHUNK)]
+
     with captioner.evaluating():
         for chunk, images in zip(chunks, read_ahead(reader.read, chunks), strict=True):
-            a = torch.cat(
-                [captioner.annotations(part.to(captioner.device)) for part in images.split(BATCH)]
-            )
+            parts = [
+                captioner.annotations(part.to(captioner.device)) for part in images.split(BATCH)
+            ]
+            annotations = torch.cat(parts)  # (images, L, D)
             row = {name: number for number, name in enumerate(chunk)}
-            for batch in SameLengthBatches(
-                [pair for pair in dev if pair.image_id in row], batch_size
-            ).epoch(0):
+
+            own = [pair for pair in dev if pair.image_id in row]
+            for batch in SameLengthBatches(own, batch_size).epoch(0):
                 captions = batch.captions.to(captioner.device)
-                output = captioner.decoder(a[[row[name] for name in batch.image_ids]], captions)
+                a = annotations[[row[name] for name in batch.image_ids]]  # (B, L, D)
+                output = captioner.decoder(a, captions)
                 total += negative_log_likelihood(output.logits, captions).sum().item()
                 words += captions.numel()
     return total / words
