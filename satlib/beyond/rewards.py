@@ -42,13 +42,12 @@ from satlib.data.caption_set import Example
 from satlib.data.text import END, Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation.metrics import Cider, bleu_counts
-from satlib.model.attention import entropy, movement
 from satlib.model.decoder import select
 from satlib.model.objective import (
     BatchLoss,
-    doubly_stochastic_penalty,
     leave_one_out,
     log_probability,
+    map_means,
 )
 from satlib.model.search import Rollout, rollout
 from satlib.model.transformer import AnyDecoder
@@ -177,21 +176,11 @@ def reward_loss(
     by_image = rewards.unflatten(0, (-1, config.samples))  # (B, N)
     advantage = advantages(by_image, config.baseline, greedy).flatten()
 
-    alphas = sampled.alphas
     within = within_caption(sampled)
-    penalty = doubly_stochastic_penalty(alphas, within).mean()
+    penalty, of_maps = map_means(sampled.alphas, within)
     loss = -(advantage * log_policy(sampled)).mean() + doubly_stochastic * penalty
-
-    # Movement is between two words, so a caption has one less than it has words.
-    words = int(within.sum())
-    steps = max(words - len(rows), 1)
-    means = {
-        "reward": rewards.mean(),
-        "penalty": penalty,
-        "entropy": (entropy(alphas) * within).sum() / words,
-        "movement": (movement(alphas) * within[:, 1:]).sum() / steps,
-    }
-    return BatchLoss(loss, means, len(rows), words)
+    means = {"reward": rewards.mean(), **of_maps}
+    return BatchLoss(loss, means, len(rows), int(within.sum()))
 
 
 def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> Tensor:
