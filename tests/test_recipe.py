@@ -20,9 +20,25 @@ def test_shipped_recipes_survive_being_written(tmp_path):
 
 def test_each_option_is_declared_with_a_meaning():
     for section, kind in recipe.SECTIONS.items():
-        assert list(recipe.declared(section)) == [
-            field.name for field in msgspec.structs.fields(kind)
-        ]
+        fields = [field.name for field in msgspec.structs.fields(kind)]
+        meanings = recipe.meanings(section)
+        assert list(meanings) == fields
+        # A type without a text would print the limits of its numbers in place of a meaning.
+        assert not any("Meta(" in meaning for meaning in meanings.values())
+
+
+@pytest.mark.parametrize(
+    ("section", "option", "valid"),
+    [
+        ("data", "name", "str"),
+        ("reward", "samples", "int >= 2"),
+        ("encoder", "scale", "float > 0"),
+        ("hard", "expectation", "float >= 0 and < 1"),
+        ("decoder", "kind", '"lstm", "transformer"'),
+    ],
+)
+def test_a_meaning_begins_with_the_valid_values(section, option, valid):
+    assert recipe.meanings(section)[option].startswith(f"{valid}: ")
 
 
 def test_what_is_not_given_is_the_default(tmp_path):
@@ -111,12 +127,3 @@ def test_no_such_recipe(tmp_path):
 def test_a_name_that_leads_out_of_the_folder(name):
     with pytest.raises(SatlibError):
         recipe.from_dict({"name": name})
-
-
-def test_options_of_earlier_versions_with_values_that_changed_nothing():
-    plain = recipe.from_dict({"name": "x"}).to_dict()
-    old = {section: dict(table) if section != "name" else table for section, table in plain.items()}
-    for option, value in recipe.REMOVED.items():
-        section, key = option.split(".")
-        old[section][key] = value
-    assert recipe.from_dict(old).to_dict() == plain
