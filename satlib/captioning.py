@@ -7,7 +7,7 @@ it is used: `import satlib` stays quick.
 import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ class Table:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        # The file alone says what is done, whichever way the run before has ended.
         with open(self.path, "a+", encoding="utf-8") as file:
             file.seek(0)
             self.done = {row[0] for row in csv.reader(file) if row}
@@ -46,11 +47,12 @@ class Table:
                 file.write("image,caption,confidence\n")
 
     def add(self, photo: Path, captions: Sequence["Caption"]) -> None:
-        """Write the captions of a photograph; the file is whole after each."""
+        """Write the captions of a photograph."""
         rows = []
         for caption in captions:
             values = caption.to_json()
             rows.append([photo, values["caption"], values["confidence"]])
+        # Opened anew for each photograph: what is written is on the disk, and survives a stop.
         with open(self.path, "a", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
 
@@ -73,6 +75,7 @@ def waiting(
         else:
             found.append(path)
 
+    # By its path as it is given: the same photograph by another path counts as another one.
     if table is not None:
         done = Table(table).done
         found = [path for path in found if str(path) not in done]
@@ -120,72 +123,73 @@ def caption_folder(
     beam = max(beam or captioner.recipe.decoding.beam, best)  # a narrower beam has fewer captions
 
     stems = Counter[str]()
-    for result, photo in _captioned(captioner, paths, beam):
-        if photo is None:
-            yield result
+    for path, photo, captions in _captioned(captioner, paths, beam):
+        if isinstance(photo, SatlibError):
+            yield Result(path, error=photo)
             continue
-        first = result.captions[0]
-        result = replace(result, captions=result.captions[:best])
+        first = captions[0]
+        captions = captions[:best]
 
         # Photographs of different folders may have the same name: 3.png, 3-2.png.
-        stem = result.path.stem
-        stems[stem] += 1
-        number = f"-{stems[stem]}" if stems[stem] > 1 else ""
-        picture = out / f"{stem}{number}.png"
+        stems[path.stem] += 1
+        number = f"-{stems[path.stem]}" if stems[path.stem] > 1 else ""
+        file = out / f"{path.stem}{number}.png"
 
+        picture = None
         if rows is None:
+            picture = file
             plots.attention_figure(
                 photo, first.words, first.alphas, first.betas, picture, captioner.view
             )
-            result = replace(result, picture=picture)
+        walk = None
         if animate and first.words:  # of no word there is no frame
-            walk = picture.with_suffix(".webp")
+            walk = file.with_suffix(".webp")
             animation.animate(photo, first.words, first.alphas, walk, captioner.view)
-            result = replace(result, animation=walk)
 
+        # Last, so that a photograph of the table has all its files.
         if rows is not None:
-            rows.add(result.path, result.captions)
-        yield result
+            rows.add(path, captions)
+        yield Result(path, captions, picture, walk)
 
 
 def _captioned(
     captioner: "Captioner", paths: Sequence[Path], beam: int
-) -> Iterator[tuple[Result, "Image | None"]]:
-    """Each path's result, with all captions of the beam, and its photograph (None: not readable).
-
-    Photographs are read ahead, and captioned by as many as the encoder takes at once.
-    """
+) -> Iterator[tuple[Path, "Image | SatlibError", "list[Caption]"]]:
+    """Each path, its photograph, and all captions of the beam; or why there is no photograph."""
     from satlib.files import read_ahead
 
     batch: list[tuple[Path, Image]] = []
     for path, photo in read_ahead(_read, paths):
         if isinstance(photo, SatlibError):
-            yield Result(path, error=photo), None
+            yield path, photo, []
             continue
+
+        # As many as suit the encoder go through it together, while the next are read.
         batch.append((path, photo))
         if len(batch) == captioner.encoder.at_once:
-            yield from _described(captioner, batch, beam)
+            yield from _of_batch(captioner, batch, beam)
             batch = []
     if batch:
-        yield from _described(captioner, batch, beam)
+        yield from _of_batch(captioner, batch, beam)
+
+
+def _of_batch(
+    captioner: "Captioner", batch: Sequence[tuple[Path, "Image"]], beam: int
+) -> Iterator[tuple[Path, "Image", "list[Caption]"]]:
+    """Each path, its photograph, and all captions of the beam."""
+    found = captioner.captions([photo for _, photo in batch], beam)
+    for (path, photo), captions in zip(batch, found, strict=True):
+        yield path, photo, captions
 
 
 def _read(path: Path) -> tuple[Path, "Image | SatlibError"]:
     """A path and its photograph, or why there is none."""
     from satlib.data import images
 
+    # Returned, not raised: one broken file must not end the captioning of thousands.
     try:
         if path.is_dir():  # one without photographs, or it would have been searched
             raise SatlibError(f"the image {path / '*.jpg'} does not exist; check the path")
         return path, images.open_photo(path)
     except SatlibError as error:
         return path, error
-
-
-def _described(
-    captioner: "Captioner", batch: Sequence[tuple[Path, "Image"]], beam: int
-) -> Iterator[tuple[Result, "Image"]]:
-    """The result of each photograph of a batch, and the photograph."""
-    found = captioner.captions([photo for _, photo in batch], beam)
-    for (path, photo), captions in zip(batch, found, strict=True):
-        yield Result(path, captions), photo

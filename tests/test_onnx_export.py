@@ -41,7 +41,14 @@ class Exported:
         """log_p, alpha, beta, h, c."""
         if light is None:  # the attention's own
             light = np.zeros((len(words), a.shape[1]), np.float32)
-        inputs = {"a": a, "keys": keys, "h": h, "c": c, "words": np.array(words), "light": light}
+        inputs = {
+            "a": a,
+            "keys": keys,
+            "h": h,
+            "c": c,
+            "words": np.array(words),
+            "light": light,
+        }
         return self.decoder.run(None, inputs)
 
     def greedy(self, photo):
@@ -94,6 +101,8 @@ def exported(folders):
 def test_captions_and_maps_are_those_of_pytorch(model, folders, exported):
     """To the digit in float32; in 8 bits, with a third of the bytes, nearly."""
     small = Exported(folders / "int8")
+
+    # Rounded weights may change a word where two are about equally probable.
     same = 0
     for photo, right in zip(PHOTOS, model.caption(PHOTOS, beam=1), strict=True):
         words, alphas = exported.greedy(photo)
@@ -121,7 +130,7 @@ def test_rows_do_not_touch_each_other(exported):
 
     together = exported.step(a, keys, h, c, words, light)
     for row in range(5):
-        one = slice(row, row + 1)
+        one = slice(row, row + 1)  # keeps the axis
         alone = exported.step(a, keys, h[one], c[one], words[one], light[one])
         for values, whole in zip(alone, together, strict=True):
             np.testing.assert_allclose(values, whole[one], atol=1e-5)

@@ -9,11 +9,13 @@ from satlib.errors import SatlibError
 
 
 def test_shipped_recipes_survive_being_written(tmp_path):
+    written = tmp_path / "recipe.toml"
     for loaded in map(recipe.load, recipe.names()):
-        written = tmp_path / "recipe.toml"
         written.write_text(loaded.to_toml(), encoding="utf-8")
         assert recipe.load(str(written)) == loaded
         assert recipe.from_dict(loaded.to_dict()) == loaded
+
+        # What explains the options is a recipe, too.
         written.write_text(f'name = "{loaded.name}"\n{recipe.explained(loaded)}', encoding="utf-8")
         assert recipe.load(str(written)) == loaded
 
@@ -55,13 +57,9 @@ def test_what_is_not_given_is_the_default(tmp_path):
 
 def test_hard_attention_has_no_penalty_unless_it_is_given():
     """The doubly stochastic penalty acts on expected maps; hard attention sees samples."""
-    assert (
-        recipe.from_dict(
-            {"name": "x", "decoder": {"attention": "hard"}}
-        ).objective.doubly_stochastic
-        == 0
-    )
-    given = {"name": "x", "decoder": {"attention": "hard"}, "objective": {"doubly_stochastic": 0.5}}
+    hard = {"name": "x", "decoder": {"attention": "hard"}}
+    assert recipe.from_dict(hard).objective.doubly_stochastic == 0
+    given = {**hard, "objective": {"doubly_stochastic": 0.5}}
     assert recipe.from_dict(given).objective.doubly_stochastic == 0.5
 
 

@@ -181,6 +181,7 @@ def table(options: argparse.Namespace) -> None:
         files = [*installed.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
 
     rows = table.rows(files, options.split)
+    # One may ask for whatever there are rows of, published ones included.
     data_sets = sorted({row.data for row in rows})
     unknown = names - {name.lower() for name in data_sets}
     if unknown:

@@ -48,6 +48,7 @@ def caption(options: argparse.Namespace) -> int:
     """Caption photographs, and draw where each word looked."""
     from satlib.model import installed
 
+    # The model as it was named: that is how --json names it.
     model = options.model or Path(installed.PHOTOGRAPHS)
     photos = captioning.waiting(options.photos, options.table, options.out)
     if options.table:
@@ -174,6 +175,7 @@ def _of_model(model: Path) -> dict[str, str]:
         "file": f"{path}, {megabytes:.1f} MB, {weights:,} weights",
         "vocabulary": f"{len(header.vocabulary):,} words",
     }
+    # As the file has it, also where this version of satlib would refuse it.
     for section, values in header.recipe.items():
         topics[section] = str(values)
     return topics
@@ -193,6 +195,7 @@ def _of_this_machine() -> dict[str, str]:
     else:
         devices = "none"
 
+    # A Mac without Java has a program of that name, which only says what to install.
     java = shutil.which("java") if metrics.java_available() else None
     system = f"{platform.system()} {platform.machine()}"
     return {
