@@ -9,7 +9,10 @@ class SatlibError(Exception):
 
 
 class Interrupted(SatlibError):  # noqa: N818 (an event, not an error)
-    """The run was asked to stop (Ctrl-C or SIGTERM) and did so after saving a checkpoint; exit status 130."""
+    """The run was asked to stop (Ctrl-C or SIGTERM) and did so after saving a checkpoint.
+
+    The command line exits with status 130.
+    """
 
 
 class Diverged(SatlibError):  # noqa: N818 (an event, not an error)

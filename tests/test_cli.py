@@ -1,19 +1,25 @@
-"""The command line: the whole way from a folder of photographs to a table, JSON for scripts, and exit statuses."""
+"""The command line: from a folder of photographs to a table, JSON for scripts, exit statuses."""
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import entities_files
 import pytest
 from PIL import Image
 
+import satlib as package
 from satlib import cli, files
 from satlib.data import scenes
 from satlib.evaluation import animation
+from satlib.model import installed
 from satlib.model.captioner import Captioner
+
+DOCS = Path(__file__).parent.parent / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +33,32 @@ def folder(tmp_path_factory):
         for i in range(12):
             scene = scenes.scene(f"train-{i:06}")
             scene.photo().save(root / f"{i}.jpg")
-            split = "dev" if i in (8, 9) else "test" if i > 9 else "train"
-            table.writerows([f"{i}.jpg", caption, split] for caption in scene.captions)
+            if i < 8:
+                split = "train"
+            elif i < 10:
+                split = "dev"
+            else:
+                split = "test"
+            for caption in scene.captions:
+                table.writerow([f"{i}.jpg", caption, split])
     return root
 
 
 def changes(folder):
-    values = {
-        "data.name": folder, "data.min_count": 1, "decoder.embedding": 16, "decoder.hidden": 16,
-        "decoder.attention_hidden": 8, "training.epochs": 1, "training.average": 0.0, "decoding.max_length": 6,
-    }  # fmt: skip
-    return [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    """Options that make own-folder's model small, and its training short."""
+    words = []
+    for change in (
+        f"data.name={folder}",
+        "data.min_count=1",
+        "decoder.embedding=16",
+        "decoder.hidden=16",
+        "decoder.attention_hidden=8",
+        "training.epochs=1",
+        "training.average=0.0",
+        "decoding.max_length=6",
+    ):
+        words += ["--set", change]
+    return words
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +73,7 @@ def run(folder, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _loud():
+    """--quiet is a setting of the process, which ends with the command anywhere but here."""
     yield
     files.quiet = False
 
@@ -75,8 +97,10 @@ def test_broken_images_are_left_out_when_asked(folder, tmp_path, capsys):
     shutil.copytree(folder, tmp_path / "own")
     (tmp_path / "own" / "1.jpg").write_text("<html>")
     (tmp_path / "own" / "2.jpg").unlink()
+
     common = ["own-folder", *changes(tmp_path / "own"), "--data", tmp_path, "--device", "cpu"]
     assert "2.jpg" in mistake(capsys, "features", *common)
+
     satlib("features", *common, "--skip-broken")
     satlib("train", *common, "--skip-broken", "--out", tmp_path / "run")
     output = capsys.readouterr()
@@ -89,12 +113,14 @@ def test_evaluate_writes_and_prints_and_the_table_shows_it(run, capsys):
     satlib("evaluate", folder, "--data", root, "--device", "cpu", "--beam", 2)
     evaluation = json.loads((folder / "evaluation-test.json").read_text())
     assert set(evaluation["captions"]) == {"10.jpg", "11.jpg"}
+    score = evaluation["metrics"]["BLEU-4"]
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["BLEU-4", f"{evaluation['metrics']['BLEU-4']:.2f}"] in printed
+    assert ["BLEU-4", f"{score:.2f}"] in printed
+
     satlib("table", folder, "--json")
     rows = json.loads(capsys.readouterr().out)
-    (bleu,) = [row["scores"]["BLEU-4"] for row in rows if row["ours"]]
-    assert float(bleu) == pytest.approx(evaluation["metrics"]["BLEU-4"], abs=0.05)
+    (shown,) = [row["scores"]["BLEU-4"] for row in rows if row["ours"]]
+    assert float(shown) == pytest.approx(score, abs=0.05)  # with one decimal
 
 
 def test_captions_are_scored_from_a_file(run, tmp_path, capsys):
@@ -102,37 +128,35 @@ def test_captions_are_scored_from_a_file(run, tmp_path, capsys):
     common = ["--data", root, "--split", "dev"]
     satlib("evaluate", folder, *common, "--device", "cpu", "--out", tmp_path)
     evaluation = json.loads((tmp_path / "evaluation-dev.json").read_text())
-    (tmp_path / "captions.json").write_text(json.dumps(evaluation["captions"]))
+    captions = tmp_path / "captions.json"
+    captions.write_text(json.dumps(evaluation["captions"]))
+
     data = Captioner.load(folder).recipe.data.name
-    satlib(
-        "evaluate",
-        tmp_path / "captions.json",
-        *common,
-        "--data-set",
-        data,
-        "--out",
-        tmp_path / "again",
-    )
-    again = json.loads((tmp_path / "again" / "evaluation-dev.json").read_text())
-    assert again["metrics"].items() <= evaluation["metrics"].items()
-    assert "give --data-set and --split" in mistake(capsys, "evaluate", tmp_path / "captions.json")
+    again = tmp_path / "again"
+    satlib("evaluate", captions, *common, "--data-set", data, "--out", again)
+    scores = json.loads((again / "evaluation-dev.json").read_text())["metrics"]
+    # Those of the attention maps are missing: a file of captions has none.
+    assert scores.items() <= evaluation["metrics"].items()
+
+    assert "give --data-set and --split" in mistake(capsys, "evaluate", captions)
 
 
 def test_ground_by_entities(run, folder, tmp_path, capsys):
-    """Every reference's first word has all of one photograph as its box; the other photograph has no annotations."""
+    """The box of every reference's first word is a whole photograph; the other one has no boxes."""
     with open(folder / "captions.csv", encoding="utf-8") as file:
-        references = [row["caption"] for row in csv.DictReader(file) if row["image"] == "10.jpg"][
-            :5
-        ]
-    captions = [
-        f"[/EN#1/other {first}] {rest}"
-        for first, rest in (text.split(" ", 1) for text in references)
-    ]
+        rows = [row for row in csv.DictReader(file) if row["image"] == "10.jpg"]
+    references = [row["caption"] for row in rows][:5]
+
+    captions = []
+    for text in references:
+        first, rest = text.split(" ", 1)
+        captions.append(f"[/EN#1/other {first}] {rest}")
     xml = entities_files.annotation((224, 224), ((("1",), (0, 0, 224, 224)),))
     path = entities_files.write(tmp_path / "entities", {"10": (xml, captions)})
-    satlib(
-        "ground", run[1], "--data", run[0], "--device", "cpu", "--out", tmp_path, "--entities", path
-    )
+
+    root, model = run
+    common = ["--data", root, "--device", "cpu", "--out", tmp_path]
+    satlib("ground", model, *common, "--entities", path)
     report = json.loads((tmp_path / "ground-test.json").read_text())["true"]["all"]
     assert report["words"] == len(set(references))
     assert report["peak"] == 100
@@ -141,87 +165,121 @@ def test_ground_by_entities(run, folder, tmp_path, capsys):
 
 
 def test_caption_gives_json_and_a_picture_for_each_photograph(run, folder, tmp_path, capsys):
-    """Also for photographs of one name; a file that is no photograph is left out, and the status is 1."""
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "3.jpg").write_bytes((folder / "4.jpg").read_bytes())
-    (tmp_path / "page.jpg").write_text("<html>")
-    photos = [folder / "3.jpg", tmp_path / "page.jpg", tmp_path / "other" / "3.jpg"]
-    satlib(
-        "caption",
-        *photos,
-        "--model",
-        run[1],
-        "--out",
-        tmp_path,
-        "--beam",
-        2,
-        "--best",
-        4,
-        "--json",
-        status=1,
-    )
+    """Also for photographs of one name; if one cannot be read, the status is 1."""
+    other = tmp_path / "other" / "3.jpg"
+    other.parent.mkdir()
+    other.write_bytes((folder / "4.jpg").read_bytes())
+    broken = tmp_path / "page.jpg"
+    broken.write_text("<html>")
+    photos = [folder / "3.jpg", broken, other]
+
+    common = ["--model", run[1], "--out", tmp_path]
+    satlib("caption", *photos, *common, "--beam", 2, "--best", 4, "--json", status=1)
     output = capsys.readouterr()
     assert "cannot read the image" in output.err
     results = json.loads(output.out)
-    assert [result["image"] for result in results] == [str(photos[0]), str(photos[2])]
+    assert [result["image"] for result in results] == [str(folder / "3.jpg"), str(other)]
     assert results[0].keys() == {"image", "picture", "animation", "captions"}
-    assert results[0]["captions"][0].keys() == {
-        "model",
-        "caption",
-        "words",
-        "log_probability",
-        "confidence",
-    }
-    (captions,) = Captioner.load(run[1]).captions([photos[2]], beam=4)
-    assert [each["words"] for each in results[1]["captions"]] == [
-        caption.words for caption in captions
-    ]
+    keys = {"model", "caption", "words", "log_probability", "confidence"}
+    assert results[0]["captions"][0].keys() == keys
+
+    # Four captions need a beam of four, though two were asked for.
+    (captions,) = Captioner.load(run[1]).captions([other], beam=4)
     assert len(captions) == 4
+    words = [caption.words for caption in captions]
+    assert [each["words"] for each in results[1]["captions"]] == words
     assert (tmp_path / "3.png").read_bytes() != (tmp_path / "3-2.png").read_bytes()
-    satlib("caption", tmp_path / "page.jpg", "--model", run[1], status=2)
+
+
+def test_caption_prints_each_caption_above_its_photograph(run, folder, tmp_path, capsys):
     paths = [folder / f"{number}.jpg" for number in range(6)]
     satlib("caption", *paths, "--model", run[1], "--table", tmp_path / "six.csv")
-    captions = zip(paths, Captioner.load(run[1]).caption(paths), strict=True)
-    expected = [(each.text, f"  {path}; {each.confidence:.0%} sure") for path, each in captions]
-    lines = capsys.readouterr().out.splitlines()
-    assert list(zip(lines[::2], lines[1::2], strict=True)) == expected
+    captions = Captioner.load(run[1]).caption(paths)
+    expected = []
+    for path, caption in zip(paths, captions, strict=True):
+        expected += [caption.text, f"  {path}; {caption.confidence:.0%} sure"]
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_caption_ends_with_2_if_it_can_read_nothing(run, tmp_path, capsys):
+    (tmp_path / "page.jpg").write_text("<html>")
+    assert "cannot read the image" in mistake(
+        capsys, "caption", tmp_path / "page.jpg", "--model", run[1]
+    )
+    (tmp_path / "empty").mkdir()
+    line = mistake(capsys, "caption", tmp_path / "empty", "--model", run[1])
+    missing = tmp_path / "empty" / "*.jpg"
+    assert line == f"satlib: the image {missing} does not exist; check the path\n"
 
 
 def test_a_folder_is_captioned_into_a_table_that_a_stop_leaves_whole(run, tmp_path, capsys):
+    photos = tmp_path / "photos"
     for number in range(5):
-        scene = scenes.scene(f"test-{number:06}").photo()
-        file = tmp_path / "photos" / ("inside" if number > 2 else "") / f"{number}.png"
+        file = photos / ("inside" if number > 2 else "") / f"{number}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
-        scene.save(file)
-    table, command = (
-        tmp_path / "t.csv",
-        ["caption", tmp_path / "photos", "--model", run[1], "--table"],
-    )
-    satlib(*command, table)
+        scenes.scene(f"test-{number:06}").photo().save(file)
+
+    table = tmp_path / "t.csv"
+    command = ["caption", photos, "--model", run[1], "--table", table]
+    satlib(*command)
     whole = table.read_text(encoding="utf-8")
-    assert [row["image"] for row in csv.DictReader(whole.splitlines())] == [
-        str(tmp_path / "photos" / name)
-        for name in ("0.png", "1.png", "2.png", "inside/3.png", "inside/4.png")
-    ]
-    table.write_text("".join(whole.splitlines(keepends=True)[:4]), encoding="utf-8")  # after a stop
+    names = ("0.png", "1.png", "2.png", "inside/3.png", "inside/4.png")
+    images = [row["image"] for row in csv.DictReader(whole.splitlines())]
+    assert images == [str(photos / name) for name in names]
+
+    # After a stop: the heading and three photographs are there.
+    table.write_text("".join(whole.splitlines(keepends=True)[:4]), encoding="utf-8")
     capsys.readouterr()
-    satlib(*command, table)
+    satlib(*command)
     assert table.read_text(encoding="utf-8") == whole
-    assert capsys.readouterr().out.count("sure") == 2
+    output = capsys.readouterr()
+    assert output.out.count("sure") == 2
+    assert output.err == f"2 are not in {table} yet\n"
+
+    # How much is left to do is no result.
+    satlib(*command, "--quiet")
+    output = capsys.readouterr()
+    assert output.out + output.err == ""
+
+
+def test_a_script_captions_a_folder(run, folder, tmp_path, monkeypatch, capsys):
+    """The lines of docs/scripts.md, and what else `caption_folder` says of a photograph."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(installed, "PHOTOGRAPHS", run[1])  # a small model in place of the default
+    photos = Path("photographs")
+    photos.mkdir()
+    for name in ("0.jpg", "2.jpg"):
+        shutil.copy(folder / name, photos)
+    (photos / "1.jpg").write_text("<html>")
+
+    text = (DOCS / "scripts.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"^```python\n([^`]+caption_folder[^`]+)```$", text, re.MULTILINE)
+    exec(lines, {})
+    printed = capsys.readouterr().out
+    captions = Captioner.load(run[1]).caption([photos / "0.jpg", photos / "2.jpg"])
+    assert f"{photos / '0.jpg'} {captions[0].text}\n" in printed
+    assert f"{photos / '2.jpg'} {captions[1].text}\n" in printed
+    assert "cannot read the image photographs/1.jpg" in printed.replace("\\", "/")
+
+    # What is in the table is left out; what could not be read is tried again.
+    (again,) = package.caption_folder("photographs", table="captions.csv")
+    assert again.path == photos / "1.jpg"
+    assert again.error
+    assert not again.captions
+
+    # Without a table, pictures are drawn, which are no photographs themselves.
+    pictures = photos / "pictures"
+    for _ in range(2):
+        results = list(package.caption_folder(photos, Captioner.load(run[1]), out=pictures))
+        drawn = [result.picture for result in results]
+        assert sorted(filter(None, drawn)) == [pictures / "0.png", pictures / "2.png"]
+        assert len(results) == 3
 
 
 def test_caption_animates(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(animation, "LONGEST", 96)
-    satlib(
-        "caption",
-        folder / "3.jpg",
-        "--model",
-        "scenes-soft",
-        "--out",
-        tmp_path,
-        "--animate",
-        "--json",
-    )
+    monkeypatch.setattr(animation, "LONGEST", 96)  # pixels, for speed
+    common = ["--model", "scenes-soft", "--out", tmp_path]
+    satlib("caption", folder / "3.jpg", *common, "--animate", "--json")
     (result,) = json.loads(capsys.readouterr().out)
     with Image.open(result["animation"]) as walk:
         assert walk.n_frames == len(result["captions"][0]["words"])
@@ -240,24 +298,28 @@ class TestMistakes:
     def test_no_such_file_model_or_data_set(self, capsys, run, folder, tmp_path):
         assert "no.jpg does not exist" in mistake(capsys, "caption", tmp_path / "no.jpg")
         assert "no_run does not exist" in mistake(capsys, "evaluate", tmp_path / "no_run")
-        assert "satlib data fetch flickr8k" in mistake(
-            capsys, "train", "flickr8k-soft", "--data", tmp_path / "nowhere"
-        )
-        assert "must end in .safetensors" in mistake(
-            capsys, "export", run[1], tmp_path / "model.pt"
-        )
+        nowhere = ["--data", tmp_path / "nowhere"]
+        line = mistake(capsys, "train", "flickr8k-soft", *nowhere)
+        assert "satlib data fetch flickr8k" in line
+        line = mistake(capsys, "export", run[1], tmp_path / "model.pt")
+        assert "must end in .safetensors" in line
         assert "no file and no data set" in mistake(capsys, "table", "flickr9k")
         common = ["own-folder", *changes(folder), "--data", tmp_path, "--out", tmp_path / "run"]
         assert "run satlib features" in mistake(capsys, "train", *common)
 
 
 def test_help_lists_every_command_without_importing_torch():
-    code = (
-        "import sys\nfrom satlib import cli\ntry:\n cli.main(['--help'])\n"
-        "finally:\n assert not {'torch', 'torchvision', 'matplotlib', 'nltk'} & sys.modules.keys()"
-    )
-    listing = subprocess.run(
+    # In a process of its own: this one has imported everything.
+    code = """
+import sys
+from satlib import cli
+try:
+    cli.main(["--help"])
+finally:
+    assert not {"torch", "torchvision", "matplotlib", "nltk"} & sys.modules.keys()
+"""
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+    )
     for command in (*cli.COMMANDS, "check", "demo"):
-        assert f"\n  {command} " in listing
+        assert f"\n  {command} " in process.stdout

@@ -28,14 +28,14 @@ def place(tmp_path):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("def other(e, a): pass", r"defines no function attend\(\)"),
+        ("def other(e, a): pass", "defines no function or class attend"),
         (RIGHT.replace('"bl,bld->bd"', '"bl,bld->bl"'), r"must return z \(3, 4\) .* not \(3, 5\)"),
     ],
 )
 def test_is_refused_with_a_reason(place, code, message):
     with pytest.raises(SatlibError, match=message):
         plugged.load(place(code))
-    with pytest.raises(SatlibError, match=r"given as FILE\.py:FUNCTION"):
+    with pytest.raises(SatlibError, match=r"given as FILE\.py:NAME"):
         plugged.load("mine.ipynb:attend")
 
 

@@ -1,4 +1,4 @@
-"""Exported graphs say what the model says: on pictures, for any number of rows, with light given by hand."""
+"""Exported graphs say what the model says: on pictures, in any number of rows, with given light."""
 
 import hashlib
 import json
@@ -24,36 +24,46 @@ class Exported:
     """An exported model, run as a program without PyTorch runs it."""
 
     def __init__(self, folder):
-        self.encoder, self.decoder = (
-            onnxruntime.InferenceSession(str(folder / f"{name}.onnx"))
-            for name in ("encoder", "step")
-        )
+        self.encoder = onnxruntime.InferenceSession(str(folder / "encoder.onnx"))
+        self.decoder = onnxruntime.InferenceSession(str(folder / "step.onnx"))
         self.manifest = json.loads((folder / "manifest.json").read_text())
         for name, file in self.manifest["files"].items():
-            assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == file["sha256"]
+            content = (folder / name).read_bytes()
+            assert hashlib.sha256(content).hexdigest() == file["sha256"]
 
     def encode(self, photo):
         """a, keys, h, c."""
         square = images.square(photo, self.manifest["image"]["view"])
-        return self.encoder.run(
-            None, {"pixels": images.to_tensor(square).unsqueeze(0).float().numpy()}
-        )
+        pixels = images.to_tensor(square).unsqueeze(0).float()  # (1, 3, 224, 224)
+        return self.encoder.run(None, {"pixels": pixels.numpy()})
 
     def step(self, a, keys, h, c, words, light=None):
         """log_p, alpha, beta, h, c."""
-        light = np.zeros((len(words), a.shape[1]), np.float32) if light is None else light
-        inputs = {"a": a, "keys": keys, "h": h, "c": c, "words": np.array(words), "light": light}
+        if light is None:  # the attention's own
+            light = np.zeros((len(words), a.shape[1]), np.float32)
+        inputs = {
+            "a": a,
+            "keys": keys,
+            "h": h,
+            "c": c,
+            "words": np.array(words),
+            "light": light,
+        }
         return self.decoder.run(None, inputs)
 
     def greedy(self, photo):
         """The ids of the words and their maps."""
         a, keys, h, c = self.encode(photo)
-        words, alphas, longest = [-1], [], self.manifest["decoding"]["max_length"]
+        longest = self.manifest["decoding"]["max_length"]
+        repeatable = self.manifest["repeatable"]
+        words = [-1]
+        alphas = []
         while words[-1] != END:
             log_p, alpha, _, h, c = self.step(a, keys, h, c, words[-1:])
             log_p[:, UNKNOWN] = -np.inf
-            if (free := self.manifest["repeatable"]) is not None:
-                log_p[:, [word for word in words[1:] if word not in free]] = -np.inf
+            if repeatable is not None:
+                used = [word for word in words[1:] if word not in repeatable]
+                log_p[:, used] = -np.inf
             words.append(int(log_p[0].argmax()) if len(words) <= longest else END)
             alphas.append(alpha[0])
         return words[1:-1], np.stack(alphas)
@@ -64,19 +74,20 @@ def model(request):
     """A shipped model, and tiny ones with the other kinds of decoder."""
     if request.param == "scenes-soft":
         return Captioner.load(request.param)
-    changes = (
-        ["decoder.output_tanh=true", "decoding.no_repeat=true"] if request.param == "none" else ()
-    )
+    changes = []
+    if request.param == "none":  # with the options that the others do not have
+        changes = ["decoder.output_tanh=true", "decoding.no_repeat=true"]
     return tiny.decided(request.param, changes=changes)
 
 
 @pytest.fixture(scope="module")
 def folders(model, tmp_path_factory):
-    folder, graphs = tmp_path_factory.mktemp("onnx"), list(export._graphs(model))
+    folder = tmp_path_factory.mktemp("onnx")
+    # Translating takes seconds, so it is done once. A storage changes the graphs: float32, which
+    # leaves the weights alone, comes first.
+    graphs = list(export._graphs(model))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            export, "_graphs", lambda _: graphs
-        )  # translated once; the second storage changes them
+        patch.setattr(export, "_graphs", lambda _: graphs)
         for kind in ("float32", "int8"):
             export.export(model, folder / kind, kind)
     return folder
@@ -90,6 +101,8 @@ def exported(folders):
 def test_captions_and_maps_are_those_of_pytorch(model, folders, exported):
     """To the digit in float32; in 8 bits, with a third of the bytes, nearly."""
     small = Exported(folders / "int8")
+
+    # Rounded weights may change a word where two are about equally probable.
     same = 0
     for photo, right in zip(PHOTOS, model.caption(PHOTOS, beam=1), strict=True):
         words, alphas = exported.greedy(photo)
@@ -97,22 +110,27 @@ def test_captions_and_maps_are_those_of_pytorch(model, folders, exported):
         np.testing.assert_allclose(alphas, right.alphas.flatten(1), atol=1e-5)
         same += small.greedy(photo)[0] == words
     assert same >= 0.9 * len(PHOTOS)
-    sizes = [
-        sum(file.stat().st_size for file in (folders / name).iterdir())
-        for name in ("float32", "int8")
-    ]
-    assert model.recipe.name == "tiny" or sizes[1] < 0.45 * sizes[0]
+
+    sizes = {}
+    for name in ("float32", "int8"):
+        sizes[name] = sum(file.stat().st_size for file in (folders / name).iterdir())
+    # A tiny model has hardly any matrix that is large enough.
+    assert model.recipe.name == "tiny" or sizes["int8"] < 0.45 * sizes["float32"]
 
 
 def test_rows_do_not_touch_each_other(exported):
-    a, keys, h, _ = exported.encode(PHOTOS[0])
+    a, keys, first, _ = exported.encode(PHOTOS[0])
     generator = np.random.default_rng(5)
-    h, c = (np.tanh(generator.normal(size=(5, h.shape[1]))).astype(np.float32) for _ in "hc")
-    words, light = [-1, 0, 5, 7, 9], np.zeros((5, a.shape[1]), np.float32)
+    size = (5, first.shape[1])
+    h = np.tanh(generator.normal(size=size)).astype(np.float32)
+    c = np.tanh(generator.normal(size=size)).astype(np.float32)
+    words = [-1, 0, 5, 7, 9]
+    light = np.zeros((5, a.shape[1]), np.float32)
     light[-1, 3] = 2.0  # its sum need not be 1
+
     together = exported.step(a, keys, h, c, words, light)
     for row in range(5):
-        one = slice(row, row + 1)
+        one = slice(row, row + 1)  # keeps the axis
         alone = exported.step(a, keys, h[one], c[one], words[one], light[one])
         for values, whole in zip(alone, together, strict=True):
             np.testing.assert_allclose(values, whole[one], atol=1e-5)
@@ -120,38 +138,44 @@ def test_rows_do_not_touch_each_other(exported):
 
 
 def test_light_by_hand(model, exported):
-    """The context vector under given light is the weighted mean of the annotation vectors, by the equations."""
+    """Under given light, z is the weighted mean of the annotation vectors, by the equations."""
     a, keys, h, c = exported.encode(PHOTOS[1])
     light = np.zeros((1, a.shape[1]), np.float32)
     light[0, [1, 3]] = 1.0, 3.0
     output = exported.step(a, keys, h, c, [-1], light)
+
     decoder = model.decoder
     with torch.inference_mode():
-        a, h, c = (torch.from_numpy(values) for values in (a, h, c))
+        a = torch.from_numpy(a)
+        h = torch.from_numpy(h)
+        c = torch.from_numpy(c)
         z = 0.25 * a[:, 1] + 0.75 * a[:, 3]
         beta = torch.sigmoid(decoder.gate(h)) if decoder.gate else torch.ones(1, 1)
+
+        # Before the first word, the embedding is zero.
         embedded = torch.zeros(1, decoder.config.embedding)
-        gates = (
-            decoder.gates_word(embedded) + decoder.gates_state(h) + decoder.gates_context(beta * z)
-        )
+        gates = decoder.gates_word(embedded) + decoder.gates_state(h)
+        gates = gates + decoder.gates_context(beta * z)
         i, f, g, o = gates.chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         log_p = torch.log_softmax(decoder.logits(embedded, h, beta * z), 1)
-    for values, right in zip(
-        output, (log_p, torch.from_numpy(light) / 4, beta[:, 0], h, c), strict=True
-    ):
+
+    expected = (log_p, torch.from_numpy(light) / 4, beta[:, 0], h, c)
+    for values, right in zip(output, expected, strict=True):
         np.testing.assert_allclose(values, right, atol=1e-4)
 
 
 def test_the_command_replaces_an_earlier_export_and_nothing_else(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(export, "_traced", lambda *_: onnx.ModelProto())  # which takes seconds
-    model, folder = tmp_path / "model.safetensors", tmp_path / "folder"
+    model = tmp_path / "model.safetensors"
+    folder = tmp_path / "folder"
     tiny.decided().save(model)
     folder.mkdir()
     (folder / "mine.txt").write_text("keep")
     assert cli.main(["export", str(model), "--onnx", str(folder)]) == 2
     assert "is not empty" in capsys.readouterr().err
+
     (folder / "manifest.json").write_text("{}")
     assert cli.main(["export", str(model), "--onnx", str(folder)]) == 0
     assert {file.name for file in folder.iterdir()} == {

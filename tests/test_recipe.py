@@ -9,20 +9,38 @@ from satlib.errors import SatlibError
 
 
 def test_shipped_recipes_survive_being_written(tmp_path):
+    written = tmp_path / "recipe.toml"
     for loaded in map(recipe.load, recipe.names()):
-        written = tmp_path / "recipe.toml"
         written.write_text(loaded.to_toml(), encoding="utf-8")
         assert recipe.load(str(written)) == loaded
         assert recipe.from_dict(loaded.to_dict()) == loaded
+
+        # What explains the options is a recipe, too.
         written.write_text(f'name = "{loaded.name}"\n{recipe.explained(loaded)}', encoding="utf-8")
         assert recipe.load(str(written)) == loaded
 
 
 def test_each_option_is_declared_with_a_meaning():
     for section, kind in recipe.SECTIONS.items():
-        assert list(recipe.declared(section)) == [
-            field.name for field in msgspec.structs.fields(kind)
-        ]
+        fields = [field.name for field in msgspec.structs.fields(kind)]
+        meanings = recipe.meanings(section)
+        assert list(meanings) == fields
+        # A type without a text would print the limits of its numbers in place of a meaning.
+        assert not any("Meta(" in meaning for meaning in meanings.values())
+
+
+@pytest.mark.parametrize(
+    ("section", "option", "valid"),
+    [
+        ("data", "name", "str"),
+        ("reward", "samples", "int >= 2"),
+        ("encoder", "scale", "float > 0"),
+        ("hard", "expectation", "float >= 0 and < 1"),
+        ("decoder", "kind", '"lstm", "transformer"'),
+    ],
+)
+def test_a_meaning_begins_with_the_valid_values(section, option, valid):
+    assert recipe.meanings(section)[option].startswith(f"{valid}: ")
 
 
 def test_what_is_not_given_is_the_default(tmp_path):
@@ -39,13 +57,9 @@ def test_what_is_not_given_is_the_default(tmp_path):
 
 def test_hard_attention_has_no_penalty_unless_it_is_given():
     """The doubly stochastic penalty acts on expected maps; hard attention sees samples."""
-    assert (
-        recipe.from_dict(
-            {"name": "x", "decoder": {"attention": "hard"}}
-        ).objective.doubly_stochastic
-        == 0
-    )
-    given = {"name": "x", "decoder": {"attention": "hard"}, "objective": {"doubly_stochastic": 0.5}}
+    hard = {"name": "x", "decoder": {"attention": "hard"}}
+    assert recipe.from_dict(hard).objective.doubly_stochastic == 0
+    given = {**hard, "objective": {"doubly_stochastic": 0.5}}
     assert recipe.from_dict(given).objective.doubly_stochastic == 0.5
 
 
@@ -111,12 +125,3 @@ def test_no_such_recipe(tmp_path):
 def test_a_name_that_leads_out_of_the_folder(name):
     with pytest.raises(SatlibError):
         recipe.from_dict({"name": name})
-
-
-def test_options_of_earlier_versions_with_values_that_changed_nothing():
-    plain = recipe.from_dict({"name": "x"}).to_dict()
-    old = {section: dict(table) if section != "name" else table for section, table in plain.items()}
-    for option, value in recipe.REMOVED.items():
-        section, key = option.split(".")
-        old[section][key] = value
-    assert recipe.from_dict(old).to_dict() == plain

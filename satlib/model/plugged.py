@@ -31,10 +31,17 @@ class PluggedAttention(SoftAttention):
         super().__init__(energy)
         self.attend = attend
 
+    def weights(
+        self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The function's weights; nothing is drawn."""
+        _, alpha = self.attend(self.energy(keys, h), a)
+        return alpha, None
+
     def forward(
         self, a: Tensor, keys: Tensor, h: Tensor, expected: Tensor | None = None
     ) -> AttentionOutput:
-        """Attend to a (B, L, D) in state h (B, n)."""
+        """The function's weights and its own context vector, which need not be their mean."""
         z, alpha = self.attend(self.energy(keys, h), a)
         return AttentionOutput(z, alpha)
 
@@ -48,12 +55,12 @@ def load(place: str) -> Attend | type[Attention]:
     file, _, name = place.rpartition(":")
     if not (file.endswith(".py") and Path(file).is_file()):
         raise SatlibError(
-            f"a function is given as FILE.py:FUNCTION, not as {place!r}; "
+            f"an attention is given as FILE.py:NAME, not as {place!r}; "
             "a notebook writes one by %%writefile"
         )
     found = runpy.run_path(file).get(name)
     if found is None:
-        raise SatlibError(f"{file} defines no function {name}()")
+        raise SatlibError(f"{file} defines no function or class {name}")
 
     B, L, D, n, width = 3, 5, 4, 6, 8
     a = torch.randn(B, L, D)

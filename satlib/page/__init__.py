@@ -1,4 +1,5 @@
-"""A captioner outside Python: ONNX graphs, and the web page on which they run (`static` holds its HTML, CSS and JavaScript).
+"""A captioner outside Python: ONNX graphs, and the web page on which they run.
 
-May import `satlib.training` and what is below it.
+`static` holds the page's HTML, CSS and JavaScript. May import `satlib.training` and what is below
+it.
 """

@@ -1,7 +1,8 @@
-"""A static web page on which captioners run: `satlib page`. Any file server can serve the folder; nothing leaves the visitor's device.
+"""A static web page on which captioners run: `satlib page`.
 
-A folder holds the page (satlib/page/static), onnxruntime-web, the models (`export`), pictures, and page.json, which lists them.
-build.js packs what is large, and writes beside each picture what its model says.
+Any file server can serve the folder; nothing leaves the visitor's device. The folder holds the page
+(satlib/page/static), onnxruntime-web, the models (`export`), pictures, and page.json, which lists
+them. build.js packs what is large, and writes beside each picture what its model says.
 """
 
 import hashlib
@@ -35,13 +36,16 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
     """Write the page into a new folder, or over an earlier page.
 
     Raises:
-        SatlibError: npm or a package is missing, the folder holds something else, or a model cannot be exported.
+        SatlibError: npm or a package is missing, the folder holds something else, or a model cannot
+            be exported.
     """
+    # What may be missing first: an export takes minutes.
     captioners = [Captioner.load(model) for model in models or MODELS]
     runtime = _runtime()
     with export.replaced(folder, CONTENTS) as new:
         for file in (*_SOURCE.glob("*.*"), runtime / "ort.wasm.bundle.min.mjs", runtime / _WASM):
             shutil.copy(file, new)
+
         contents: dict[str, Any] = {
             "models": [],
             "scenes": {},
@@ -55,34 +59,40 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
                 "name": recipe.name,
                 "data": recipe.data.name,
                 "attention": recipe.decoder.attention,
+                "words": len(captioner.vocabulary),
             }
-            contents["models"].append(about | {"words": len(captioner.vocabulary)})
-            kind, pictures = (
-                ("scenes", _scenes)
-                if recipe.data.name == "scenes"
-                else ("photographs", _photographs)
-            )
-            for path, credit in () if contents[kind] else pictures(new):
+            contents["models"].append(about)
+
+            # The pictures of a kind are there once, as the first model of that kind sees them.
+            kind = "scenes" if recipe.data.name == "scenes" else "photographs"
+            if contents[kind]:
+                continue
+            for path, credit in _scenes(new) if kind == "scenes" else _photographs(new):
                 contents[kind][path.name] = credit
+                # build.js has no decoder of images: it captions these.
                 pixels = images.square(images.open_photo(path), captioner.view)
                 path.with_suffix(".pixels").write_bytes(images.to_tensor(pixels).numpy().tobytes())
+
+        # It reads the list, so it comes last.
         write_json(new / CONTENTS, contents)
         subprocess.run(["node", new / "build.js"], check=True)
 
 
 def show(folder: Path) -> None:
     """Serve a page to this machine's browser until Ctrl-C."""
-    with ThreadingHTTPServer(
-        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder)
-    ) as server:
-        print(address := f"http://127.0.0.1:{server.server_port}")
-        Thread(target=webbrowser.open, args=[address]).start()  # it may wait for the browser
+    handler = partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:  # at any free port
+        address = f"http://127.0.0.1:{server.server_port}"
+        print(address)
+        # In a thread, for it may wait for the browser, which waits for the page.
+        Thread(target=webbrowser.open, args=[address]).start()
         server.serve_forever()
 
 
 def _scenes(page: Path) -> Iterator[tuple[Path, str]]:
     """Draw test scenes into the page."""
     for number in range(SCENES):
+        # Without loss, so that the page's model sees the scene as satlib draws it.
         path = page / f"test-{number:06}.webp"
         scenes.scene(path.stem).photo().save(path, lossless=True)
         yield path, ""
@@ -90,22 +100,25 @@ def _scenes(page: Path) -> Iterator[tuple[Path, str]]:
 
 def _photographs(page: Path) -> Iterator[tuple[Path, str]]:
     """Copy a checkout's photographs into the page: with owner and licence."""
+    # An installed satlib has no REUSE.toml and no photographs.
     root = _SOURCE.parents[2]
     for about in root.glob("REUSE.toml"):
         for table in tomllib.loads(about.read_text(encoding="utf-8"))["annotations"]:
             path, *credit = table.values()
-            file = path if isinstance(path, str) else path[0]
+            file = path if isinstance(path, str) else path[0]  # an entry may be of several
             if file.startswith("notebooks/photographs/"):
                 yield Path(shutil.copy(root / file, page)), ", ".join(credit)
 
 
 def _runtime() -> Path:
-    """The folder of onnxruntime-web's scripts, which npm fetches once and checks by package-lock.json."""
+    """The folder of onnxruntime-web's scripts, which npm fetches once and checks by a lock file."""
+    if (npm := shutil.which("npm")) is None:
+        raise SatlibError("install Node.js: the page needs its npm")
+
+    # Another version of the lock has another folder: what is in one is never out of date.
     lock = (_SOURCE / "package-lock.json").read_bytes()
     folder = Path(pooch.os_cache("satlib")) / f"npm-{hashlib.sha256(lock).hexdigest()[:16]}"
     scripts = folder / "node_modules" / "onnxruntime-web" / "dist"
-    if (npm := shutil.which("npm")) is None:
-        raise SatlibError("install Node.js: the page needs its npm")
     if not (scripts / _WASM).is_file():
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("package.json", "package-lock.json"):

@@ -1,0 +1,211 @@
+"""Commands that use a trained model: satlib caption, export, page and info."""
+
+import argparse
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+from satlib import __version__, captioning
+from satlib.cli import inputs, outputs
+from satlib.cli.options import (
+    A_MODEL,
+    ATTENTION,
+    BEAM,
+    DEVICE,
+    JSON,
+    MODEL,
+    STORAGE,
+    command,
+    option,
+    positive,
+)
+from satlib.errors import SatlibError
+
+
+@command(
+    option("photos", type=Path, nargs="+", metavar="PHOTO", help="image files, or folders of them"),
+    option("--model", type=Path, help=f"{A_MODEL}; by default the one for photographs"),
+    BEAM,
+    option("--best", type=positive, default=1, metavar="N", help="captions of each photograph"),
+    option(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("captions"),
+        help="folder for the pictures",
+    ),
+    option("--animate", action="store_true", help="also an animation (WebP)"),
+    option(
+        "--table",
+        type=Path,
+        metavar="FILE.csv",
+        help="add captions to a table, none twice; draw nothing",
+    ),
+    ATTENTION,
+    JSON,
+    DEVICE,
+)
+def caption(options: argparse.Namespace) -> int:
+    """Caption photographs, and draw where each word looked."""
+    from satlib.model import installed
+
+    # The model as it was named: that is how --json names it.
+    model = options.model or Path(installed.PHOTOGRAPHS)
+    photos = captioning.waiting(options.photos, options.table, options.out)
+    if options.table:
+        outputs.note(f"{len(photos):,} are not in {options.table} yet")
+
+    results = captioning.caption_folder(
+        photos,
+        inputs.captioner_of(model, options),
+        options.table,
+        options.out,
+        options.best,
+        options.beam,
+        options.animate,
+    )
+    found = []  # without the maps, which would fill the memory
+    left_out = 0
+    for result in results:
+        if result.error:
+            print(f"satlib: {result.error}", file=sys.stderr)
+            left_out += 1
+            continue
+        found.append(_as_json(result, model))
+        if not options.json:
+            _print(result)
+
+    if options.json and found:
+        outputs.print_json(found)
+    # If nothing could be read, the mistake is in what was asked for.
+    if left_out and not found:
+        return 2
+    return 1 if left_out else 0
+
+
+def _as_json(result: captioning.Result, model: Path) -> dict[str, object]:
+    """A photograph as --json prints it (docs/scripts.md)."""
+    return {
+        "image": str(result.path),
+        "picture": str(result.picture) if result.picture else None,
+        "animation": str(result.animation) if result.animation else None,
+        "captions": [{"model": str(model), **caption.to_json()} for caption in result.captions],
+    }
+
+
+def _print(result: captioning.Result) -> None:
+    """Print each caption on a line, and below them the file, the confidences and what was drawn."""
+    for caption in result.captions:
+        print(caption.text or "(no words)")
+
+    sure = ", ".join(f"{caption.confidence:.0%}" for caption in result.captions)
+    about = [str(result.path), f"{sure} sure"]
+    about += [str(file) for file in (result.picture, result.animation) if file]
+    line = "; ".join(about)
+    if sys.stdout.isatty():  # faint, so that the captions stand out
+        line = f"\x1b[2m{line}\x1b[0m"
+    print(f"  {line}", flush=True)  # a photograph takes seconds: nobody should wait for a buffer
+
+
+@command(
+    MODEL,
+    option("target", type=Path, help="the file to write, NAME.safetensors; with --onnx, a folder"),
+    option("--onnx", action="store_true", help="write ONNX graphs, for programs without PyTorch"),
+    STORAGE,
+    ATTENTION,
+    DEVICE,
+)
+def export(options: argparse.Namespace) -> None:
+    """Write a model as a small file, or as ONNX graphs."""
+    captioner = inputs.captioner_of(options.model, options)
+    if options.onnx:
+        # Only now: onnx is an extra that a file of weights does not need.
+        from satlib.page import export
+
+        export.export(captioner, options.target, options.storage)
+        print(f"written to {options.target}")
+        return
+
+    if options.target.suffix != ".safetensors":
+        raise SatlibError(f"{options.target} must end in .safetensors")
+    captioner.save(options.target, options.storage)
+    megabytes = options.target.stat().st_size / 1e6
+    print(f"{options.target}: {megabytes:.1f} MB, {options.storage}")
+
+
+@command(
+    option("folder", type=Path, help="the folder to write"),
+    option(
+        "--model", action="append", dest="models", metavar="MODEL", help=f"{A_MODEL}; repeatable"
+    ),
+    option("--open", action="store_true", help="show it"),
+    STORAGE,
+    ATTENTION,
+)
+def page(options: argparse.Namespace) -> None:
+    """Write a web page on which captioners run in the browser."""
+    from satlib.page import live
+
+    inputs.own_attention(options)  # registers a class; the page knows no function
+    live.write(options.folder, options.models, options.storage)
+    print(f"written to {options.folder}")
+    if options.open:
+        live.show(options.folder)
+
+
+@command(
+    option(
+        "model", type=Path, nargs="?", help=f"print what this model's file says instead: {A_MODEL}"
+    ),
+    JSON,
+)
+def info(options: argparse.Namespace) -> None:
+    """Print versions, devices and what is missing; or what a model's file says."""
+    topics = _of_model(options.model) if options.model else _of_this_machine()
+    if options.json:
+        outputs.print_json(topics)
+    else:
+        outputs.print_rows(topics)
+
+
+def _of_model(model: Path) -> dict[str, str]:
+    from satlib.model import captioner
+
+    path, header, tensors = captioner.read_file(model)
+    megabytes = path.stat().st_size / 1e6
+    weights = sum(value.numel() for value in tensors.values())
+    topics = {
+        "file": f"{path}, {megabytes:.1f} MB, {weights:,} weights",
+        "vocabulary": f"{len(header.vocabulary):,} words",
+    }
+    # As the file has it, also where this version of satlib would refuse it.
+    for section, values in header.recipe.items():
+        topics[section] = str(values)
+    return topics
+
+
+def _of_this_machine() -> dict[str, str]:
+    import torch
+
+    from satlib.evaluation import metrics
+    from satlib.model import installed
+
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    if gpus:
+        devices = ", ".join(gpus)
+    elif torch.backends.mps.is_available():
+        devices = "Apple's, by MPS"
+    else:
+        devices = "none"
+
+    # A Mac without Java has a program of that name, which only says what to install.
+    java = shutil.which("java") if metrics.java_available() else None
+    system = f"{platform.system()} {platform.machine()}"
+    return {
+        "satlib": f"{__version__}, Python {platform.python_version()}, {system}",
+        "torch": torch.__version__,
+        "GPUs": devices,
+        "Java": java or f"missing, so METEOR cannot be computed; {metrics.GET_JAVA}",
+        "models": ", ".join(installed.models()),
+    }
