@@ -94,18 +94,17 @@ class Scene:
         whole = []  # the number of each object's pixels while nothing is in front of it
         for number, thing in enumerate(self.objects):
             paint.named_object(canvas, random, number, thing.centre, thing.diameter, thing.kind)
-            whole.append((canvas.owner == number).sum())
+            whole.append(_masks(canvas)[number].sum())
 
         # Clutter in front of the objects, unless it would hide too much of one.
         for _ in range(between(random, *paint.OCCLUDERS)):
             thing = self.objects[between(random, 0, 1)]
             covered = _occluded(canvas, random, thing)
-            visible = [(covered.owner == number).sum() for number in (0, 1)]
-            if all(visible[number] >= VISIBLE * whole[number] for number in (0, 1)):
+            visible = _masks(covered).sum(axis=(1, 2))
+            if (visible >= VISIBLE * np.array(whole)).all():
                 canvas = covered
 
-        masks = np.stack([canvas.owner == number for number in (0, 1)])
-        return canvas.picture(), masks
+        return canvas.picture(), _masks(canvas)
 
     def photo(self) -> Image.Image:
         """The RGB image, 224x224."""
@@ -115,6 +114,11 @@ class Scene:
     def masks(self) -> np.ndarray:
         """The visible pixels of each object: bool (2, 224, 224)."""
         return self.render()[1]
+
+
+def _masks(canvas: paint.Canvas) -> np.ndarray:
+    """The visible pixels of each object: bool (2, 224, 224)."""
+    return np.stack([canvas.owner == number for number in (0, 1)])
 
 
 def _anywhere(random: RandomState) -> Point:
@@ -187,8 +191,11 @@ def _random(seed: int, image_id: str, purpose: str) -> RandomState:
 
     Because of that, changing the drawing does not change objects or captions.
     """
-    digest = hashlib.sha256(f"satlib scenes/{seed}/{image_id}/{purpose}".encode()).digest()
-    return RandomState(np.frombuffer(digest, dtype="<u4").astype(np.uint32))
+    name = f"satlib scenes/{seed}/{image_id}/{purpose}"
+    digest = hashlib.sha256(name.encode()).digest()
+    # Eight numbers of four bytes, the lowest byte first on every platform.
+    numbers = np.frombuffer(digest, dtype="<u4")
+    return RandomState(numbers.astype(np.uint32))
 
 
 def _centres(random: RandomState, relation: str, diameters: Sequence[float]) -> list[Point]:

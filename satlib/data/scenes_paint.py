@@ -35,17 +35,21 @@ SPECKS = (6, 16)
 TWIGS = (1, 3)
 OCCLUDERS = (0, 2)  # grey shapes and twigs in front of the objects
 
-_STEPS = (np.arange(SIDE, dtype=np.float32) + 0.5) / SIDE  # pixel centres, 0..1
+# The centres of the pixels, 0..1, also as one row and as one column.
+_STEPS = (np.arange(SIDE, dtype=np.float32) + 0.5) / SIDE  # (224,)
+_ACROSS = _STEPS[None, :]  # (1, 224)
+_DOWN = _STEPS[:, None]  # (224, 1)
 
 # Written out, because `math.sin` may differ in the last digit from one platform to another.
 _SIN36 = 0.587785
 _COS36 = 0.809017
 _HALF_ROOT = 0.707107  # sqrt(1/2)
 
+Array = np.ndarray
 Point = tuple[float, float]  # x, y in pixels
 Part = tuple[slice, slice]  # rows and columns of a canvas
 # x, y in units of half the size, y down -> signed distance.
-Outline = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Outline = Callable[[Array, Array], Array]
 
 
 # --- The canvas -------------------------------------------------------------------------------
@@ -58,13 +62,11 @@ class Canvas:
     owner: int8 (224, 224), the index of the object that is visible at a pixel, -1 for none.
     """
 
-    def __init__(self, pixels: np.ndarray) -> None:
+    def __init__(self, pixels: Array) -> None:
         self.pixels = pixels
         self.owner = np.full((SIDE, SIDE), -1, dtype=np.int8)
 
-    def blend(
-        self, part: Part, colour: np.ndarray, cover: np.ndarray, owner: int | None = -1
-    ) -> None:
+    def blend(self, part: Part, colour: Array, cover: Array, owner: int | None = -1) -> None:
         """Blend a colour into a part of the canvas.
 
         colour: (3, 1, 1) or (3, h, w).
@@ -83,7 +85,7 @@ class Canvas:
         return Image.merge("RGB", [Image.fromarray(channel) for channel in levels])
 
 
-def _window(centre: Point, reach: float) -> tuple[Part, np.ndarray, np.ndarray]:
+def _window(centre: Point, reach: float) -> tuple[Part, Array, Array]:
     """The part of the canvas within `reach` pixels of `centre`.
 
     And the coordinates of its pixels relative to the centre: x (1, w) and y (h, 1).
@@ -103,7 +105,12 @@ def _span(middle: float, reach: float) -> slice:
     return slice(start, stop)
 
 
-def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.ndarray]:
+def _coverage(distance: Array) -> Array:
+    """How much of each pixel lies inside an outline, 0..1, by its signed distance in pixels."""
+    return np.clip(0.5 - distance, 0, 1)
+
+
+def _turned(x: Array, y: Array, angle: float) -> tuple[Array, Array]:
     """Coordinates along axes that are turned by an angle."""
     # Rounded, so that they are the same on every platform.
     cos = round(math.cos(angle), 6)
@@ -111,7 +118,7 @@ def _turned(x: np.ndarray, y: np.ndarray, angle: float) -> tuple[np.ndarray, np.
     return cos * x + sin * y, cos * y - sin * x
 
 
-def _colour(rgb: tuple[float, float, float], light: float = 1) -> np.ndarray:
+def _colour(rgb: tuple[float, float, float], light: float = 1) -> Array:
     """A colour as (3, 1, 1), darkened or lightened."""
     return np.minimum(np.array(rgb, dtype=np.float32) * light, 1)[:, None, None]
 
@@ -119,21 +126,21 @@ def _colour(rgb: tuple[float, float, float], light: float = 1) -> np.ndarray:
 # --- Shapes: signed distance in units of half the bounding box --------------------------------
 
 
-def _circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _circle(x: Array, y: Array) -> Array:
     return np.sqrt(x * x + y * y) - 1
 
 
-def _square(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _square(x: Array, y: Array) -> Array:
     return np.maximum(np.abs(x), np.abs(y)) - 0.9
 
 
-def _triangle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _triangle(x: Array, y: Array) -> Array:
     """An isosceles triangle on its base: apex (0, -1), base from (-1, 0.8) to (1, 0.8)."""
     slant = (1.8 * np.abs(x) - (y + 1)) / math.sqrt(1.8**2 + 1)
     return np.maximum(slant, y - 0.8)
 
 
-def _star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _star(x: Array, y: Array) -> Array:
     """A five-pointed star."""
     # Its symmetry axes, 36 degrees from the upper point, fold it twice onto one edge.
     x = np.abs(x)
@@ -151,7 +158,7 @@ def _star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return ((1 - inner_y) * x + inner_x * (y - 1)) / length
 
 
-def _heart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _heart(x: Array, y: Array) -> Array:
     """A square on its corner, with a disc on each upper side. Clutter only: no caption names it."""
     # Larger coordinates make it smaller: without that it would not fit the bounding box.
     x = np.abs(x) * 1.2
@@ -171,7 +178,7 @@ OUTLINES: dict[str, Outline] = {
 
 def _distance(
     centre: Point, size: float, tilt: float, outline: Outline
-) -> tuple[Part, np.ndarray, np.ndarray]:
+) -> tuple[Part, Array, Array]:
     """A shape's part of the canvas, and in pixels its coordinates and its signed distance (h, w).
 
     The coordinates are x and y, tilted with the shape: (2, h, w).
@@ -202,19 +209,20 @@ def named_object(
     # The shadow lies on what is behind and does not hide it: its pixels keep their owner.
     below = (centre[0] + 3, centre[1] + 4)
     part, _, distance = _distance(below, size, tilt, outline)
-    opacity = np.clip(0.5 - distance / 5, 0, 1) * 0.22
+    opacity = 0.22 * _coverage(distance / 5)
     canvas.blend(part, _colour((0, 0, 0)), opacity, None)
 
     part, (x, y), distance = _distance(centre, size, tilt, outline)
     paint = base * (1 - y * (0.1 / size))  # slightly brighter at the top
     if kind.texture != "plain":
-        paint += _texture(kind.texture, x, y, size, turn) * (_colour(WHITE) - paint)
+        whiteness = _texture(kind.texture, x, y, size, turn)
+        paint += whiteness * (_colour(WHITE) - paint)
     rim = np.clip(distance + (OUTLINE + 0.5), 0, 1)
     paint += rim * (base * 0.6 - paint)
-    canvas.blend(part, paint, np.clip(0.5 - distance, 0, 1), number)
+    canvas.blend(part, paint, _coverage(distance), number)
 
 
-def _texture(texture: str, x: np.ndarray, y: np.ndarray, size: float, turn: int) -> np.ndarray:
+def _texture(texture: str, x: Array, y: Array, size: float, turn: int) -> Array:
     """The whiteness of each pixel, 0..1.
 
     Stripes in one of four directions, or dots on a square grid, upright or on its corner.
@@ -223,15 +231,16 @@ def _texture(texture: str, x: np.ndarray, y: np.ndarray, size: float, turn: int)
     falling = (x + y) * _HALF_ROOT
     rising = (x - y) * _HALF_ROOT
 
+    # Distances from the middle of the nearest stripe or dot, in periods.
     if texture == "striped":
         direction = (x, y, falling, rising)[turn]
-        along = (direction / period) % 1
-        return np.clip((0.24 - np.abs(along - 0.5)) * period + 0.5, 0, 1)
+        from_middle = np.abs((direction / period) % 1 - 0.5)
+        return _coverage((from_middle - 0.24) * period)
 
     axes = (falling, rising) if turn % 2 else (x, y)
-    # From the nearest dot, in periods.
     across, down = ((axis / period + 0.5) % 1 - 0.5 for axis in axes)
-    return np.clip((0.29 - np.sqrt(across * across + down * down)) * period + 0.5, 0, 1)
+    from_middle = np.sqrt(across * across + down * down)
+    return _coverage((from_middle - 0.29) * period)
 
 
 # --- Clutter: never named; the pixels that it covers no longer belong to an object ------------
@@ -245,7 +254,7 @@ def grey_shape(canvas: Canvas, random: RandomState, centre: Point, size: float) 
 
     part, _, distance = _distance(centre, size, tilt, outline)
     rim = np.clip(distance + 2, 0, 1)
-    canvas.blend(part, grey * (1 - 0.25 * rim), np.clip(0.5 - distance, 0, 1))
+    canvas.blend(part, grey * (1 - 0.25 * rim), _coverage(distance))
 
 
 def twig(canvas: Canvas, random: RandomState, centre: Point) -> None:
@@ -275,7 +284,7 @@ def speck(canvas: Canvas, random: RandomState, centre: Point) -> None:
 # --- Backgrounds: pale or dark, never saturated -----------------------------------------------
 
 
-def background(random: RandomState) -> np.ndarray:
+def background(random: RandomState) -> Array:
     """One of five backgrounds in two muted colours, with fine grain: (3, 224, 224)."""
     dark = random.random_sample() < 0.15
     value = random.uniform(0.28, 0.42) if dark else random.uniform(0.78, 0.97)
@@ -299,17 +308,18 @@ def background(random: RandomState) -> np.ndarray:
     return one + mix * (two - one) + grain * strength
 
 
-def _gradient(random: RandomState) -> np.ndarray:
+def _gradient(random: RandomState) -> Array:
     """A linear gradient from one colour to the other in a random direction."""
     across = random.uniform(-1, 1)
     down = random.uniform(-1, 1)
     # The values at the corners, so that the gradient goes from 0 to 1 whatever its direction.
     low = min(across, 0) + min(down, 0)
     high = max(across, 0) + max(down, 0)
-    return (across * _STEPS[None, :] + down * _STEPS[:, None] - low) / (high - low + 1e-6)
+    value = across * _ACROSS + down * _DOWN  # (224, 224)
+    return (value - low) / (high - low + 1e-6)
 
 
-def _mist(random: RandomState) -> np.ndarray:
+def _mist(random: RandomState) -> Array:
     """Smooth clouds: a coarse random grid, interpolated."""
     cells = between(random, 3, 8)
     grid = random.random_sample((cells + 1, cells + 1)).astype(np.float32)
@@ -323,32 +333,32 @@ def _mist(random: RandomState) -> np.ndarray:
     return rows[:, low] + part * (rows[:, low + 1] - rows[:, low])
 
 
-def _horizon(random: RandomState) -> np.ndarray:
+def _horizon(random: RandomState) -> Array:
     """A sky that changes towards a straight horizon, and the ground below it: (224, 1)."""
     line = random.uniform(0.4, 0.8)
-    sky = _STEPS * (0.35 / line)
-    ground = np.clip((_STEPS - line) * SIDE + 0.5, 0, 1)
-    return (sky + ground * (1 - sky))[:, None]
+    sky = _DOWN * (0.35 / line)
+    ground = _coverage((line - _DOWN) * SIDE)
+    return sky + ground * (1 - sky)
 
 
-def _tiles(random: RandomState) -> np.ndarray:
+def _tiles(random: RandomState) -> Array:
     """A chequerboard."""
     count = random.uniform(3, 9)
     right = random.random_sample()
     down = random.random_sample()
-    odd_column = (_STEPS * count + right) % 2 < 1
-    odd_row = (_STEPS * count + down) % 2 < 1
-    return (odd_column[None, :] ^ odd_row[:, None]).astype(np.float32) * 0.7
+    odd_column = (_ACROSS * count + right) % 2 < 1
+    odd_row = (_DOWN * count + down) % 2 < 1
+    return (odd_column ^ odd_row).astype(np.float32) * 0.7
 
 
-def _hills(random: RandomState) -> np.ndarray:
+def _hills(random: RandomState) -> Array:
     """Two parabolic hills, one in front of the other."""
-    mix = 0.3 * _STEPS[:, None]
+    mix = 0.3 * _DOWN
     for depth in (0.6, 1.0):
         top = random.uniform(0.35 + depth / 4, 0.85)
         middle = random.random_sample()
         steepness = random.uniform(0.2, 1.2)
-        skyline = top + steepness * (_STEPS - middle) ** 2
-        hill = np.clip((_STEPS[:, None] - skyline[None, :]) * SIDE + 0.5, 0, 1)
+        skyline = top + steepness * (_ACROSS - middle) ** 2
+        hill = _coverage((skyline - _DOWN) * SIDE)
         mix = mix + hill * (depth - mix)
     return mix
