@@ -141,7 +141,8 @@ def joined(sets: Sequence[CaptionSet]) -> CaptionSet:
 
     owners: dict[str, CaptionSet] = {}  # an image id -> the set that reads or draws it
     for own in sets:
-        owners.update(dict.fromkeys((example.image_id for example in own.examples), own))
+        for example in own.examples:
+            owners[example.image_id] = own
 
     examples: list[Example] = []
     shared: list[str] = []

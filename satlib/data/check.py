@@ -96,7 +96,8 @@ def _looks(data: CaptionSet) -> list[_Look]:
         return _Look(problem, sha256(photo.tobytes()).hexdigest())
 
     # Decoding is what takes the time, and Pillow lets other threads run meanwhile.
-    looks = read_ahead(look, data.examples, min(8, os.cpu_count() or 1))
+    threads = min(8, os.cpu_count() or 1)
+    looks = read_ahead(look, data.examples, threads)
     return list(progress_bar(looks, total=len(data), unit="img", desc=data.name))
 
 

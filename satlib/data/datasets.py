@@ -41,7 +41,7 @@ def load(
     root = data_root() if root is None else root
     names = name.split("+")
     # The name of a folder may have a plus sign of its own.
-    if Path(name).expanduser().exists() or (root / name).exists():
+    if any(place.exists() for place in _places(name, root)):
         names = [name]
     sets = [_load_one(one, root, require_images) for one in names]
     return joined([one.shortened(train_images) for one in sets])
@@ -51,8 +51,10 @@ def _load_one(name: str, root: Path, require_images: bool) -> CaptionSet:
     if name.startswith(hub.ON_THE_HUB):
         return hub.load(name)
 
-    # A folder ./coco of yours is not taken for COCO, which is in the root.
-    places = [root / name] if name in NAMES else [Path(name).expanduser(), root / name]
+    places = _places(name, root)
+    if name in NAMES:
+        # A folder ./coco of yours is not taken for COCO, which is in the root.
+        places = [root / name]
     for place in places:
         data = _load_from(place, require_images)
         if data is not None:
@@ -71,6 +73,11 @@ def _load_one(name: str, root: Path, require_images: bool) -> CaptionSet:
     raise SatlibError(
         f"{name!r} is neither a data set ({', '.join(NAMES)}) nor a folder, here or in {root}"
     )
+
+
+def _places(name: str, root: Path) -> list[Path]:
+    """Where a set called like this may lie: here, or in the root."""
+    return [Path(name).expanduser(), root / name]
 
 
 def _load_from(place: Path, require_images: bool) -> CaptionSet | None:

@@ -78,10 +78,11 @@ class Entities:
                     f"{path} is neither a folder nor the authors' annotations.zip ({error})"
                 ) from error
 
-        if not all((self._root / folder).is_dir() for folder in ("Annotations", "Sentences")):
-            raise SatlibError(
-                f"{path} lacks the folders Annotations and Sentences of Flickr30k Entities"
-            )
+        for folder in ("Annotations", "Sentences"):
+            if not (self._root / folder).is_dir():
+                raise SatlibError(
+                    f"{path} lacks the folders Annotations and Sentences of Flickr30k Entities"
+                )
         # The captions of a photograph are usually asked for one after the other.
         self._record = lru_cache(1)(self._read)
 
@@ -113,7 +114,8 @@ class Entities:
 
         phrases = []
         for mention in caption.mentions:
-            clipped = [in_part(box, seen) for box in record.boxes.get(mention.entity, [])]
+            whole = record.boxes.get(mention.entity, [])
+            clipped = [in_part(box, seen) for box in whole]
             boxes = tuple(box for box in clipped if box is not None)
             phrases.append(Phrase(word_of[mention.end - 1], mention.kinds, boxes))
         return phrases

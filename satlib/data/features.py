@@ -114,11 +114,13 @@ class FeatureStore:
         self.dim = self.manifest.dim
 
         # After a stop the file may be longer than the rows that the manifest knows.
-        rows = 1 + max((record.row for record in self.manifest.images.values()), default=-1)
+        records = self.manifest.images.values()
+        last_row = max((record.row for record in records), default=-1)
         h, w = self.grid
+        shape = (last_row + 1, h * w, self.dim)  # (images, L, D)
         try:
             # Mapped, not read: COCO's vectors of VGG-19 are 25 GB.
-            self._array = np.memmap(folder / ARRAY, np.float16, "r", shape=(rows, h * w, self.dim))
+            self._array = np.memmap(folder / ARRAY, np.float16, "r", shape=shape)
         except (ValueError, OSError) as error:
             raise SatlibError(
                 f"{folder / ARRAY} is missing or cut off; run satlib features again"
@@ -173,8 +175,9 @@ class Pixels:
 
     def read(self, image_ids: Sequence[str]) -> Tensor:
         """The named images: (B, 3, 224, 224), uint8."""
+        pixels = [self._one(image_id).numpy() for image_id in image_ids]
         # numpy stacks bytes in half the time that torch takes.
-        return torch.from_numpy(np.stack([self._one(image_id).numpy() for image_id in image_ids]))
+        return torch.from_numpy(np.stack(pixels))
 
     def _one(self, image_id: str) -> Tensor:
         cached = self._cache.get(image_id)
@@ -182,7 +185,8 @@ class Pixels:
             return cached
 
         example = self._examples[image_id]
-        image = images.to_tensor(images.square(self._photo(example), self._view))
+        square = images.square(self._photo(example), self._view)
+        image = images.to_tensor(square)
         # Not what is drawn: it is used once, or seldom.
         if example.path is not None and len(self._cache) < self._room:
             self._cache[image_id] = image

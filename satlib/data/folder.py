@@ -54,7 +54,8 @@ def load(table: Path, require_images: bool = True) -> CaptionSet:
     folder = table.parent
     photos = folder / TABLES[table.name]
     paths = {row.image: photos / row.image for row in rows}
-    return assemble(folder.resolve().name, examples_of(rows, paths), folder, require_images)
+    examples = examples_of(rows, paths)
+    return assemble(folder.resolve().name, examples, folder, require_images)
 
 
 def beside(folder: Path) -> CaptionSet | None:
@@ -72,7 +73,8 @@ def beside(folder: Path) -> CaptionSet | None:
         captions = [line for _, line in read_lines(text)] if text.is_file() else []
         # A row without captions, too: `assemble` lists the photographs that lack them.
         rows.append(Row(str(text), image, captions))
-    return assemble(folder.resolve().name, examples_of(rows, paths), folder, True)
+    examples = examples_of(rows, paths)
+    return assemble(folder.resolve().name, examples, folder, True)
 
 
 def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:

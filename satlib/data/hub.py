@@ -100,13 +100,13 @@ def _bytes(content: dict[str, Any]) -> bytes:
 def _captions(row: Mapping[str, Any], where: str) -> list[str]:
     """The captions in a row; a column may hold several."""
     for word in ("caption", "text", "sentence"):
-        # Also caption_0 to caption_4, as some sets have them.
-        columns = [value for name, value in row.items() if name.lower().startswith(word) and value]
         captions = []
-        for value in columns:
-            captions += value if isinstance(value, list) else texts_in(value)
+        for name, value in row.items():
+            # Also caption_0 to caption_4, as some sets have them.
+            if name.lower().startswith(word) and value:
+                captions += value if isinstance(value, list) else texts_in(value)
         # Only the first word that finds any: a text beside the captions may be something else.
-        if columns:
+        if captions:
             return captions
 
     others = ", ".join(row) or "none"

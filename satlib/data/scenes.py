@@ -85,7 +85,8 @@ class Scene:
 
         # Clutter behind the objects. Every draw is in a fixed order: another order, other scenes.
         for _ in range(between(random, *paint.GREY_SHAPES)):
-            paint.grey_shape(canvas, random, _anywhere(random), random.uniform(16, 46))
+            centre = _anywhere(random)
+            paint.grey_shape(canvas, random, centre, random.uniform(16, 46))
         for _ in range(between(random, *paint.TWIGS)):
             paint.twig(canvas, random, _anywhere(random))
         for _ in range(between(random, *paint.SPECKS)):
@@ -132,12 +133,14 @@ def _occluded(canvas: paint.Canvas, random: RandomState, thing: Thing) -> paint.
     angle = random.uniform(0, 2 * math.pi)
     away = thing.diameter / 2 * random.uniform(0.5, 1.1)
     # Sine and cosine may differ in the last digit from one platform to another: rounded.
-    x = thing.centre[0] + round(math.cos(angle), 6) * away
-    y = thing.centre[1] + round(math.sin(angle), 6) * away
+    x, y = thing.centre
+    x += round(math.cos(angle), 6) * away
+    y += round(math.sin(angle), 6) * away
 
     canvas = deepcopy(canvas)
     if random.random_sample() < 0.5:
-        paint.grey_shape(canvas, random, (x, y), thing.diameter * random.uniform(0.4, 0.7))
+        size = thing.diameter * random.uniform(0.4, 0.7)
+        paint.grey_shape(canvas, random, (x, y), size)
     else:
         paint.twig(canvas, random, (x, y))
     return canvas
@@ -218,7 +221,8 @@ def _centres(random: RandomState, relation: str, diameters: Sequence[float]) -> 
         along, across = apart[:, axis], apart[:, 1 - axis]
         good = (along >= least) & (np.abs(across) <= SLANT * along)
         if good.any():
-            return [(float(x), float(y)) for x, y in centres[np.argmax(good)]]
+            first_good = centres[np.argmax(good)]  # (2, 2)
+            return [(float(x), float(y)) for x, y in first_good]
 
 
 # --- Judging captions -------------------------------------------------------------------------

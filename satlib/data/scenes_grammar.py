@@ -300,8 +300,10 @@ def parse(text: str | Sequence[str]) -> Meaning | None:
         return None
 
     x, y = noun_phrases
-    skeleton = (*words[: x.start], "x", *words[x.stop : y.start], "y", *words[y.stop :])
-    relation = _skeletons().get(skeleton)
+    before = words[: x.start]
+    middle = words[x.stop : y.start]
+    after = words[y.stop :]
+    relation = _skeletons().get((*before, "x", *middle, "y", *after))
     if relation is None or x.kind is None or y.kind is None:
         return None
     return Meaning.of(x.kind, relation, y.kind)

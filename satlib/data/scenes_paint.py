@@ -81,8 +81,10 @@ class Canvas:
 
     def picture(self) -> Image.Image:
         """The finished RGB image."""
-        levels = (np.clip(self.pixels, 0, 1) * 255 + 0.5).astype(np.uint8)
-        return Image.merge("RGB", [Image.fromarray(channel) for channel in levels])
+        # Half a level is added, because `astype` cuts off.
+        levels = np.clip(self.pixels, 0, 1) * 255 + 0.5
+        channels = [Image.fromarray(channel) for channel in levels.astype(np.uint8)]
+        return Image.merge("RGB", channels)
 
 
 def _window(centre: Point, reach: float) -> tuple[Part, Array, Array]:
@@ -91,18 +93,17 @@ def _window(centre: Point, reach: float) -> tuple[Part, Array, Array]:
     And the coordinates of its pixels relative to the centre: x (1, w) and y (h, 1).
     """
     # Shapes are painted in their window alone: whole canvases would take many times as long.
-    columns = _span(centre[0], reach)
-    rows = _span(centre[1], reach)
-    x = np.arange(columns.start, columns.stop, dtype=np.float32) + (0.5 - centre[0])
-    y = np.arange(rows.start, rows.stop, dtype=np.float32) + (0.5 - centre[1])
+    columns, x = _span(centre[0], reach)
+    rows, y = _span(centre[1], reach)
     return (rows, columns), x[None, :], y[:, None]
 
 
-def _span(middle: float, reach: float) -> slice:
-    """The pixels along an axis from middle - reach to middle + reach, those on the canvas."""
+def _span(middle: float, reach: float) -> tuple[slice, Array]:
+    """The pixels along an axis within `reach` of `middle`, and their coordinates relative to it."""
     start = max(0, math.floor(middle - reach))
     stop = max(0, min(SIDE, math.ceil(middle + reach)))
-    return slice(start, stop)
+    coordinates = np.arange(start, stop, dtype=np.float32) + (0.5 - middle)
+    return slice(start, stop), coordinates
 
 
 def _coverage(distance: Array) -> Array:
@@ -120,7 +121,8 @@ def _turned(x: Array, y: Array, angle: float) -> tuple[Array, Array]:
 
 def _colour(rgb: tuple[float, float, float], light: float = 1) -> Array:
     """A colour as (3, 1, 1), darkened or lightened."""
-    return np.minimum(np.array(rgb, dtype=np.float32) * light, 1)[:, None, None]
+    channels = np.array(rgb, dtype=np.float32) * light
+    return np.minimum(channels, 1)[:, None, None]
 
 
 # --- Shapes: signed distance in units of half the bounding box --------------------------------
@@ -136,7 +138,8 @@ def _square(x: Array, y: Array) -> Array:
 
 def _triangle(x: Array, y: Array) -> Array:
     """An isosceles triangle on its base: apex (0, -1), base from (-1, 0.8) to (1, 0.8)."""
-    slant = (1.8 * np.abs(x) - (y + 1)) / math.sqrt(1.8**2 + 1)
+    length = math.sqrt(1.8**2 + 1)
+    slant = (1.8 * np.abs(x) - (y + 1)) / length
     return np.maximum(slant, y - 0.8)
 
 
@@ -163,8 +166,9 @@ def _heart(x: Array, y: Array) -> Array:
     # Larger coordinates make it smaller: without that it would not fit the bounding box.
     x = np.abs(x) * 1.2
     y = (y + 0.16) * 1.2
-    lobe = np.sqrt((x - 0.5) ** 2 + (y + 0.5) ** 2) - math.sqrt(0.5)
-    return np.minimum((x + np.abs(y) - 1) / math.sqrt(2), lobe) / 1.2
+    square = (x + np.abs(y) - 1) / math.sqrt(2)
+    disc = np.sqrt((x - 0.5) ** 2 + (y + 0.5) ** 2) - math.sqrt(0.5)
+    return np.minimum(square, disc) / 1.2
 
 
 OUTLINES: dict[str, Outline] = {
@@ -254,7 +258,8 @@ def grey_shape(canvas: Canvas, random: RandomState, centre: Point, size: float) 
 
     part, _, distance = _distance(centre, size, tilt, outline)
     rim = np.clip(distance + 2, 0, 1)
-    canvas.blend(part, grey * (1 - 0.25 * rim), _coverage(distance))
+    paint = grey * (1 - 0.25 * rim)
+    canvas.blend(part, paint, _coverage(distance))
 
 
 def twig(canvas: Canvas, random: RandomState, centre: Point) -> None:
@@ -269,7 +274,8 @@ def twig(canvas: Canvas, random: RandomState, centre: Point) -> None:
     # Zero beside the line, so that the distance is the one across; its ends are round.
     beyond = np.maximum(np.abs(along) - half_length, 0)
     distance = np.sqrt(beyond * beyond + across * across)
-    canvas.blend(part, brown, np.clip((half_width + 0.5) - distance, 0, 1))
+    cover = np.clip((half_width + 0.5) - distance, 0, 1)
+    canvas.blend(part, brown, cover)
 
 
 def speck(canvas: Canvas, random: RandomState, centre: Point) -> None:
@@ -278,7 +284,8 @@ def speck(canvas: Canvas, random: RandomState, centre: Point) -> None:
     radius = random.uniform(1.2, 3)
     part, x, y = _window(centre, radius + 1)
     distance = np.sqrt(x * x + y * y)
-    canvas.blend(part, colour, np.clip((radius + 0.5) - distance, 0, 1))
+    cover = np.clip((radius + 0.5) - distance, 0, 1)
+    canvas.blend(part, colour, cover)
 
 
 # --- Backgrounds: pale or dark, never saturated -----------------------------------------------
@@ -329,8 +336,13 @@ def _mist(random: RandomState) -> Array:
     part = at - low.astype(np.float32)
     # "Smoothstep": level at both ends, so that no edges show between the cells.
     part = part * part * (3 - 2 * part)
-    rows = grid[low] + part[:, None] * (grid[low + 1] - grid[low])
-    return rows[:, low] + part * (rows[:, low + 1] - rows[:, low])
+
+    upper = grid[low]
+    lower = grid[low + 1]
+    rows = upper + part[:, None] * (lower - upper)  # (224, cells + 1)
+    left = rows[:, low]
+    right = rows[:, low + 1]
+    return left + part * (right - left)  # (224, 224)
 
 
 def _horizon(random: RandomState) -> Array:
