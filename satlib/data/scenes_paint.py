@@ -207,7 +207,7 @@ def named_object(
     outline = OUTLINES[kind.shape]
     light = random.uniform(0.94, 1.06)
     tilt = random.uniform(-0.16, 0.16)
-    turn = between(random, 0, 3)  # drawn for plain objects, too: texture changes nothing else
+    turn = between(random, 0, 3)  # for plain objects, too, so that texture changes nothing else
     base = _colour(RGB[kind.colour], light)
 
     # The shadow lies on what is behind and does not hide it: its pixels keep their owner.
