@@ -1,7 +1,8 @@
 """What every other room uses to touch the disk and the terminal.
 
-Text and JSON are read strictly: UTF-8, decoded into the type that the reader declares, or refused in one line. Files are
-written atomically. Tensors are stored as safetensors, never as a pickle. Imports nothing of satlib but `satlib.errors`.
+Text and JSON are read strictly: UTF-8, decoded into the type that the reader declares, or refused
+in one line. Files are written atomically. Tensors are stored as safetensors, never as a pickle.
+Imports nothing of satlib but `satlib.errors`.
 """
 
 import contextlib
@@ -23,10 +24,16 @@ from tqdm import tqdm
 
 from satlib.errors import SatlibError
 
-if TYPE_CHECKING:  # torch takes seconds to import: only what touches tensors waits for it
+# torch takes seconds to import: only what touches tensors waits for it.
+if TYPE_CHECKING:
     from torch import Tensor
 
+
+# --- Reading text and JSON --------------------------------------------------------------------
+
 Kind = TypeVar("Kind")
+
+# Types for the fields of files, with limits that no sound file exceeds.
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Size = Annotated[int, Meta(ge=1, le=1_000_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
@@ -42,6 +49,7 @@ def read_text(path: Path) -> str:
         raw = path.read_bytes()
     except OSError as error:
         raise SatlibError(f"cannot read {path}: {error.strerror}") from error
+
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -50,7 +58,8 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[tuple[int, str]]:
-    """The non-blank lines with their numbers, counted from 1; errors as for `read_text`. Only a newline ends a line."""
+    """The non-blank lines with their numbers, counted from 1; errors as for `read_text`."""
+    # Only a newline ends a line: `splitlines` would also split at the separators of Unicode.
     lines = (line.removesuffix("\r") for line in read_text(path).split("\n"))
     return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
@@ -61,31 +70,38 @@ def read_json(path: Path, kind: type[Kind], what: str, advice: str = "create it 
 
 
 def decode(text: str, kind: type[Kind], where: str, what: str, advice: str) -> Kind:
-    """A JSON text as a value of type `kind`, or a SatlibError: "WHERE is not WHAT (why); ADVICE"."""
+    """A JSON text as a value of type `kind`.
+
+    Raises:
+        SatlibError: "WHERE is not WHAT (why); ADVICE".
+    """
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise SatlibError(f"{where} is not {what} ({error}); {advice}") from error
 
 
-# Writing
-
-# In JSON, a line break cannot be inside a text.
-_NUMBERS = re.compile(r"(?<=\[)\n\s*(?:(?:-?[\d.]+(?:[eE][-+]?\d+)?|null),?\n\s*)+(?=\])")
+# --- Writing ----------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` when the block succeeds, delete it otherwise.
+    """Yield a temporary path beside `path`, which becomes `path` if the block succeeds.
 
-    A reader sees either the old or the new file, never a partial one, even if the writing process is killed. A full disk or a
-    folder that cannot be written is a SatlibError.
+    It is deleted otherwise. A reader sees either the old or the new file, never a partial one, even
+    if the writing process is killed.
+
+    Raises:
+        SatlibError: the disk is full, or the folder cannot be written to.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield partial
-        with open(partial, "r+b") as written:  # Windows flushes only what is open for writing
+
+        # The content has to be on the disk before the name is. Opened for writing, because Windows
+        # flushes nothing else.
+        with open(partial, "r+b") as written:
             os.fsync(written.fileno())
         partial.replace(path)
     except OSError as error:
@@ -93,9 +109,8 @@ def replacing(path: Path) -> Iterator[Path]:
             f"cannot write {path}: {error.strerror}; free some space or choose another folder"
         ) from error
     finally:
-        with contextlib.suppress(
-            OSError
-        ):  # there is none after a success, and no folder where that is a file
+        # There is none after a success, and no folder if the parent is a file.
+        with contextlib.suppress(OSError):
             partial.unlink()
 
 
@@ -105,67 +120,91 @@ def write_text(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8", newline="\n")
 
 
+# A list of numbers that is spread over several lines. The pattern never matches inside a JSON
+# text, because a line break there is written as a backslash and an n.
+_LIST_OF_NUMBERS = re.compile(
+    r"(?<=\[)\n\s*(?:(?:-?[\d.]+(?:[eE][-+]?\d+)?|null),?\n\s*)+(?=\])",
+)
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON, atomically; a list of numbers takes one line; NaN and infinity are refused."""
+    """Write a value as indented JSON, atomically, with each list of numbers on one line.
+
+    Raises:
+        SatlibError: the value contains NaN or infinity; or as for `replacing`.
+    """
     try:
         text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise SatlibError(f"cannot write {path}: {error}; check the model and its data") from error
-    write_text(path, _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n")
+
+    text = _LIST_OF_NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text)
+    write_text(path, text + "\n")
 
 
-# Tensors
+# --- Tensors ----------------------------------------------------------------------------------
 
-Header = TypeVar("Header")
+# How the pickles of PyTorch begin: a zip file, or protocol 2 or 4.
+_PICKLE_STARTS = (b"PK", b"\x80\x02", b"\x80\x04")
 
 
 def read_safetensors(
     path: Path,
-    kind: type[Header] = dict[str, Any],
+    kind: type[Kind] = dict[str, Any],
     what: str = "from satlib",
     advice: str = "copy the file again",
-) -> tuple[Header, dict[str, "Tensor"]]:
-    """The JSON header, of the type `kind`, and the tensors of a file written by `write_safetensors`; any other is a SatlibError."""
+) -> tuple[Kind, dict[str, "Tensor"]]:
+    """The JSON header, decoded as `kind`, and the tensors of a file written by `write_safetensors`.
+
+    Raises:
+        SatlibError: the file is missing, damaged, a pickle, or not from satlib.
+    """
     if not path.is_file():
         raise SatlibError(f"the model {path} does not exist; train one with: satlib train RECIPE")
+
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            # Copies, because reading mapped tensors would kill the process (SIGBUS) if the file were truncated later.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+            names = file.keys()
+            # Copies, because reading mapped tensors would kill the process (SIGBUS) if the file
+            # were truncated later.
+            tensors = {name: file.get_tensor(name).clone() for name in names}
     except (safetensors.SafetensorError, OSError) as error:
-        with open(
-            path, "rb"
-        ) as raw:  # only now: the length at the start of a safetensors file may look like a pickle
-            if raw.read(2) in (b"PK", b"\x80\x02", b"\x80\x04"):
-                raise SatlibError(
-                    f"{path} is a pickle, which could run arbitrary code; satlib reads only safetensors"
-                ) from error
+        # Only now: the length that a safetensors file begins with may look like a pickle.
+        with open(path, "rb") as raw:
+            start = raw.read(2)
+        if start in _PICKLE_STARTS:
+            raise SatlibError(
+                f"{path} is a pickle, which could run arbitrary code; satlib reads only safetensors"
+            ) from error
         reason = " ".join(str(error).split())
         raise SatlibError(
             f"{path} is damaged or truncated ({reason}); copy it again or train again"
         ) from error
+
     if "satlib" not in metadata:
         raise SatlibError(
-            f"{path} holds weights, but not from satlib; give a run's folder or its model.safetensors"
+            f"{path} holds weights, but not from satlib; "
+            "give a run's folder or its model.safetensors"
         )
-    return decode(metadata["satlib"], kind, f"the header of {path}", what, advice), tensors
+    header = decode(metadata["satlib"], kind, f"the header of {path}", what, advice)
+    return header, tensors
 
 
 def write_safetensors(
     path: Path, tensors: dict[str, "Tensor"], header: msgspec.Struct | dict[str, Any]
 ) -> None:
-    """Write tensors and a JSON header atomically (`replacing`)."""
+    """Write tensors and a JSON header atomically; errors as for `replacing`."""
     from safetensors.torch import save_file
 
     # Copies, because no two tensors of a file may share memory.
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    metadata = {"satlib": msgspec.json.encode(header).decode()}
     with replacing(path) as partial:
         try:
-            save_file(tensors, partial, metadata={"satlib": msgspec.json.encode(header).decode()})
-        except (
-            safetensors.SafetensorError
-        ) as error:  # safetensors does not raise an OSError for a full disk
+            save_file(tensors, partial, metadata=metadata)
+        # safetensors does not raise an OSError for a full disk.
+        except safetensors.SafetensorError as error:
             reason = " ".join(str(error).split())
             raise SatlibError(
                 f"cannot write {path}: {reason}; free some space or choose another folder"
@@ -173,7 +212,7 @@ def write_safetensors(
 
 
 def require_finite(tensors: Mapping[str, "Tensor"], path: Path) -> None:
-    """Refuse tensors of a file that hold NaN or infinity."""
+    """Refuse tensors of a file that contain NaN or infinity."""
     for name, value in tensors.items():
         if not value.isfinite().all():
             raise SatlibError(
@@ -182,16 +221,21 @@ def require_finite(tensors: Mapping[str, "Tensor"], path: Path) -> None:
 
 
 def packed(tensors: dict[str, "Tensor"], storage: str) -> Iterator[tuple[str, "Tensor"]]:
-    """Names and tensors as they are written; an int8 matrix is followed by its scales, "NAME:scale"."""
+    """Names and tensors as they are written, in the `storage` "float32", "float16" or "int8".
+
+    An int8 matrix is followed by the scales of its rows, "NAME:scale".
+    """
     for name, value in tensors.items():
         value = value.detach().cpu().contiguous()
         if storage == "float32" or not value.is_floating_point():
             yield name, value
+        # A vector has no rows that could share a scale, and takes little room anyway.
         elif storage == "float16" or value.dim() < 2:
             yield name, value.half()
         else:
+            # The largest absolute value of a row becomes 127; a row of zeros stays zero.
             scale = value.flatten(1).abs().amax(1).clamp(min=1e-8) / 127
-            yield name, (value / scale.view(-1, *[1] * (value.dim() - 1))).round().char()
+            yield name, (value / _along_rows(scale, value)).round().char()
             yield name + ":scale", scale
 
 
@@ -203,29 +247,44 @@ def unpacked(tensors: dict[str, "Tensor"]) -> Iterator[tuple[str, "Tensor"]]:
         if name.endswith(":scale"):
             continue
         if value.dtype == torch.int8:
-            value = value.float() * tensors[name + ":scale"].view(-1, *[1] * (value.dim() - 1))
-        yield name, value.float() if value.dtype == torch.float16 else value
+            value = value.float() * _along_rows(tensors[name + ":scale"], value)
+        elif value.dtype == torch.float16:
+            value = value.float()
+        yield name, value
 
 
-# The terminal
+def _along_rows(scale: "Tensor", value: "Tensor") -> "Tensor":
+    """One scale per row (N,) -> (N, 1, ...), with as many dimensions as the value (N, ...)."""
+    return scale.view(-1, *[1] * (value.dim() - 1))
 
-quiet = False  # set by the command line
+
+# --- The terminal -----------------------------------------------------------------------------
+
+# Set by the command line's --quiet.
+quiet = False
 
 
 def progress_bar(iterable: Iterable[Any] | None = None, show: bool = True, **options: Any) -> tqdm:
-    """A bar of tqdm with these options; none where nobody watches, with --quiet, or if `show` is false."""
-    watched = "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
-    return tqdm(iterable, disable=quiet or not show or not watched, **options)
+    """A progress bar of tqdm with these options.
+
+    It is hidden with --quiet, if `show` is false, and outside a terminal or a notebook.
+    """
+    # A process without a console, such as a Windows service, has no stderr.
+    in_terminal = sys.stderr is not None and sys.stderr.isatty()
+    in_notebook = "ipykernel" in sys.modules
+    hidden = quiet or not show or not (in_notebook or in_terminal)
+    return tqdm(iterable, disable=hidden, **options)
 
 
 def say(line: str) -> None:
-    """Write a line above the bars, at once; nothing with --quiet."""
+    """Write a line above the progress bars at once; nothing with --quiet."""
     if not quiet:
         tqdm.write(line)
+        # A log file or a pipe would otherwise show the line only much later.
         sys.stdout.flush()
 
 
-# Reading ahead
+# --- Threads ----------------------------------------------------------------------------------
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -237,6 +296,7 @@ def read_ahead(
     """Yield read(item) for each item in order, while threads read the next few."""
     items = iter(items)
     with ThreadPoolExecutor(threads) as pool:
+        # One more than there are threads, so that none waits while the caller uses a value.
         pending = deque(pool.submit(read, item) for item in islice(items, threads + 1))
         while pending:
             value = pending.popleft().result()

@@ -8,6 +8,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from satlib import files
 from satlib.data import download
 from satlib.data.download import Archive
 from satlib.errors import SatlibError
@@ -40,6 +41,7 @@ def test_a_set_is_downloaded_verified_unpacked_and_not_downloaded_again(
     mirror, tmp_path, monkeypatch, capsys
 ):
     address, known = mirror
+    monkeypatch.setattr(files, "quiet", False)  # whatever an earlier test left
     monkeypatch.setitem(
         download.ARCHIVES, "tiny", (archive((f"{address}/nowhere", address), known),)
     )
@@ -52,6 +54,9 @@ def test_a_set_is_downloaded_verified_unpacked_and_not_downloaded_again(
     monkeypatch.setattr(download, "obtain", None)
     download.fetch("tiny", tmp_path / "data", progress=False)
     assert "already present" in capsys.readouterr().out
+    monkeypatch.setattr(files, "quiet", True)
+    download.fetch("tiny", tmp_path / "data")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_another_file_or_no_network_is_refused(mirror, tmp_path):

@@ -87,7 +87,7 @@ def test_every_caption_says_its_meaning_and_no_other(first, relation, second, se
     for text in written:
         words = tokenise(text)
         assert parse(text) == parse(words) == meaning
-        assert len(words) <= scenes_grammar.LONGEST
+        assert len(words) <= scenes_grammar.MAX_WORDS
         # One word for another of its sort is another meaning, or none: it is never overlooked.
         place = data.draw(
             st.sampled_from([index for index, word in enumerate(words) if word in OTHERS])

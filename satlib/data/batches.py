@@ -1,6 +1,7 @@
-"""Batches of captions of one length (section 4.3), without padding; and of images, with all captions or none.
+"""Batches of captions of one length, without padding (section 4.3); batches of whole images.
 
-The order of an epoch's batches depends only on (seed, epoch), so a resumed run sees the same batches.
+The order of an epoch's batches depends only on (seed, epoch), so a resumed run sees the same
+batches.
 """
 
 from collections import defaultdict
@@ -27,77 +28,94 @@ class Pair:
 
 @dataclass(frozen=True)
 class Batch:
-    """Images and B captions (B, C), each with its end mark and, if it is shorter than C words, `PAD` after it.
-
-    rows: (B,), the index of each caption's image in `image_ids`; None if each image has one caption, in the same order.
-    weight: the weight of the loss, if this is one process's share of a batch (`satlib.training.distributed`).
-    """
+    """Images and B captions (B, C), each with its end mark, and `PAD` after it if it is shorter."""
 
     image_ids: list[str]
     captions: Tensor
+    # (B,), the index of each caption's image in `image_ids`; None if each image has one caption,
+    # in the same order.
     rows: Tensor | None = None
+    # Of the loss, if this is one process's share of a batch (`satlib.training.distributed`).
     weight: float = 1.0
 
     @property
     def images(self) -> list[str]:
         """The image id of each caption."""
-        return (
-            self.image_ids
-            if self.rows is None
-            else [self.image_ids[row] for row in self.rows.tolist()]
-        )
+        if self.rows is None:
+            return self.image_ids
+        return [self.image_ids[row] for row in self.rows.tolist()]
 
     def by_caption(self, values: Tensor) -> Tensor:
         """Values of the images (I, ...) -> of the captions (B, ...)."""
-        return values if self.rows is None else values[self.rows.to(values.device)]
+        if self.rows is None:
+            return values
+        return values[self.rows.to(values.device)]
 
 
 def pairs(examples: Sequence[Example], vocabulary: Vocabulary, max_length: int) -> list[Pair]:
-    """A pair for each caption, except captions longer than `max_length` words or without a known word."""
+    """A pair for each caption of at most `max_length` words, a known one among them.
+
+    Raises:
+        SatlibError: there is no such caption.
+    """
     usable = []
     for example in examples:
         for reference in example.references:
             ids = vocabulary.encode(reference)
-            if len(ids) <= max_length and any(i != UNKNOWN for i in ids):
+            # Unknown words alone would teach the model to say "<unknown>".
+            has_known = any(word != UNKNOWN for word in ids)
+            if len(ids) <= max_length and has_known:
                 usable.append(Pair(example.image_id, (*ids, END)))
     if not usable:
         raise SatlibError(
-            f"none of the {len(examples)} images has a caption of 1 to {max_length} words with a known one among them; "
+            f"none of the {len(examples)} images has a caption of 1 to {max_length} words with a "
+            "known one among them; "
             "shorten captions, or set data.max_length higher or data.min_count lower"
         )
     return usable
 
 
 class SameLengthBatches:
-    """The pairs in batches in which all captions have the same length; every pair occurs once per epoch."""
+    """The pairs in batches of captions of the same length; every pair occurs once per epoch."""
 
     def __init__(self, pairs: Sequence[Pair], batch_size: int = 64, seed: int = 0) -> None:
-        self.pairs, self.batch_size, self.seed = pairs, batch_size, seed
+        self.pairs = pairs
+        self.batch_size = batch_size
+        self.seed = seed
+        # The number of words of a caption -> the indices of the pairs that have it.
         self._by_length: dict[int, list[int]] = defaultdict(list)
-        for i, pair in enumerate(pairs):
-            self._by_length[len(pair.caption)].append(i)
+        for index, pair in enumerate(pairs):
+            self._by_length[len(pair.caption)].append(index)
 
     def __len__(self) -> int:
-        return sum(-(-len(members) // self.batch_size) for members in self._by_length.values())
+        sizes = map(len, self._by_length.values())
+        return sum(_number_of_chunks(size, self.batch_size) for size in sizes)
 
     def epoch(self, epoch: int) -> list[Batch]:
         """The batches of one epoch, in order."""
         rng = np.random.default_rng((self.seed, epoch))
         chunks = []
+        # Sorted, so that the draws do not depend on which length came first in the data.
         for length in sorted(self._by_length):
-            chunks += _chunks(rng.permutation(self._by_length[length]), self.batch_size)
-        batches = ([self.pairs[i] for i in chunks[chunk]] for chunk in rng.permutation(len(chunks)))
-        return [
-            Batch([pair.image_id for pair in own], torch.tensor([pair.caption for pair in own]))
-            for own in batches
-        ]
+            order = rng.permutation(self._by_length[length])
+            chunks += _chunks(order, self.batch_size)
+
+        # Shuffled again, or an epoch would go from the shortest captions to the longest.
+        batches = []
+        for number in rng.permutation(len(chunks)):
+            own = [self.pairs[index] for index in chunks[number]]
+            captions = torch.tensor([pair.caption for pair in own])  # (B, C)
+            batches.append(Batch([pair.image_id for pair in own], captions))
+        return batches
 
 
 class ImageBatches:
-    """The images in batches; every image occurs once per epoch, so an encoder that is trained encodes it once.
+    """The images in batches; every image occurs once per epoch.
 
-    With `pairs`, a batch has all captions of its images, and images without one are left out. Without, it has none, and the model
-    samples its own. With `per_epoch`, an epoch has only this many images, the next ones: several epochs pass over all of them.
+    So an encoder that is trained encodes it once. With `pairs`, a batch has all captions of its
+    images, and images without one are left out. Without, it has none, and the model samples its
+    own. With `per_epoch`, an epoch has only this many images, the next ones: several epochs pass
+    over all of them.
     """
 
     def __init__(
@@ -111,37 +129,52 @@ class ImageBatches:
         self.captions: dict[str, list[Tensor]] = defaultdict(list)
         for pair in pairs or ():
             self.captions[pair.image_id].append(torch.tensor(pair.caption))
-        self.image_ids = (
-            image_ids if pairs is None else [name for name in image_ids if name in self.captions]
-        )
-        self.batch_size, self.seed = batch_size, seed
-        self.per_epoch = min(per_epoch or len(self.image_ids), len(self.image_ids))
+
+        self.image_ids = image_ids
+        if pairs is not None:
+            self.image_ids = [image_id for image_id in image_ids if image_id in self.captions]
+
+        self.batch_size = batch_size
+        self.seed = seed
+        count = len(self.image_ids)
+        self.per_epoch = min(per_epoch or count, count)
 
     def __len__(self) -> int:
-        return -(-self.per_epoch // self.batch_size)
+        return _number_of_chunks(self.per_epoch, self.batch_size)
 
     def epoch(self, epoch: int) -> list[Batch]:
         """The batches of one epoch, in order."""
-        passed, part = divmod(epoch, len(self.image_ids) // self.per_epoch)
-        order = np.random.default_rng((self.seed, passed)).permutation(len(self.image_ids))
-        order = order[part * self.per_epoch :][: self.per_epoch]
-        return [
-            self._batch([self.image_ids[i] for i in chunk])
-            for chunk in _chunks(order, self.batch_size)
-        ]
+        # All epochs of a pass take their parts from one order, so that none repeats an image. What
+        # does not fill a part is left out until the next pass, which has another order.
+        epochs_per_pass = len(self.image_ids) // self.per_epoch
+        passed, part = divmod(epoch, epochs_per_pass)
+        rng = np.random.default_rng((self.seed, passed))
+        order = rng.permutation(len(self.image_ids))
+
+        start = part * self.per_epoch
+        own = order[start : start + self.per_epoch]
+        chunks = _chunks(own, self.batch_size)
+        return [self._batch([self.image_ids[index] for index in chunk]) for chunk in chunks]
 
     def _batch(self, image_ids: list[str]) -> Batch:
-        captions = [self.captions.get(name, []) for name in image_ids]
-        rows = torch.arange(len(image_ids)).repeat_interleave(
-            torch.tensor([len(own) for own in captions])
-        )
-        if not len(rows):
+        captions: list[Tensor] = []
+        rows: list[int] = []  # of each caption, the row of its image
+        for row, image_id in enumerate(image_ids):
+            own = self.captions.get(image_id, [])
+            captions += own
+            rows += [row] * len(own)
+
+        if not captions:
             return Batch(image_ids, torch.empty(len(image_ids), 0, dtype=torch.long))
-        padded = pad_sequence(
-            [caption for own in captions for caption in own], batch_first=True, padding_value=PAD
-        )
-        return Batch(image_ids, padded, rows)
+        padded = pad_sequence(captions, batch_first=True, padding_value=PAD)  # (B, C)
+        return Batch(image_ids, padded, torch.tensor(rows))
 
 
 def _chunks(order: np.ndarray, size: int) -> list[np.ndarray]:
+    """Parts of `size` items, of which the last may be smaller."""
     return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def _number_of_chunks(count: int, size: int) -> int:
+    """How many parts `_chunks` gives."""
+    return -(-count // size)

@@ -1,4 +1,7 @@
-"""Caption sets: images with their captions and splits (section 5.2). Every source loads into a `CaptionSet`."""
+"""Caption sets: images with their captions and splits (section 5.2).
+
+Every source loads into a `CaptionSet`.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -12,11 +15,18 @@ from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
 
 SPLITS = ("train", "dev", "test")
-# Names of splits elsewhere -> ours. Karpathy's restval is the part of COCO's val2014 that he adds to training.
-SPLIT_NAMES = {split: split for split in SPLITS} | dict.fromkeys(
-    ("val", "valid", "validation"), "dev"
-)
-SPLIT_NAMES["restval"] = "train"
+
+# Names of splits elsewhere -> ours.
+SPLIT_NAMES = {
+    "train": "train",
+    "dev": "dev",
+    "test": "test",
+    "val": "dev",
+    "valid": "dev",
+    "validation": "dev",
+    # The part of COCO's val2014 that Karpathy adds to training.
+    "restval": "train",
+}
 
 
 @dataclass(frozen=True)
@@ -33,14 +43,14 @@ class Example:
 class CaptionSet:
     """Images with captions and splits."""
 
-    name: str  # used in reports and in the names of feature stores
-    examples: tuple[Example, ...]  # in the order of their source
-    draw: Callable[[Example], Image.Image] | None = (
-        None  # draws, or reads, an image that has no file of its own
-    )
-    home: Path | None = (
-        None  # the absolute path of the image folder; None if the images have no files
-    )
+    # Used in reports and in the names of feature stores.
+    name: str
+    # In the order of their source.
+    examples: tuple[Example, ...]
+    # Draws, or reads, an image that has no file of its own.
+    draw: Callable[[Example], Image.Image] | None = None
+    # The absolute path of the image folder; None if the images have no files.
+    home: Path | None = None
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -55,10 +65,9 @@ class CaptionSet:
         """The set with only the first training images; 0 means all."""
         if not train_images:
             return self
-        return replace(
-            self,
-            examples=self.split("train")[:train_images] + self.split("dev") + self.split("test"),
-        )
+        # The other splits stay whole, so that scores can be compared with those of the whole set.
+        train = self.split("train")[:train_images]
+        return replace(self, examples=train + self.split("dev") + self.split("test"))
 
     def vocabulary(self, size: int, min_count: int) -> Vocabulary:
         """The vocabulary of the training captions (`Vocabulary.from_captions`)."""
@@ -66,7 +75,7 @@ class CaptionSet:
         return Vocabulary.from_captions(captions, size, min_count)
 
     def photo(self, example: Example) -> Image.Image:
-        """The image of an example in RGB, read from its file or drawn; errors as for `images.open_photo`."""
+        """The image of an example in RGB, read or drawn; errors as for `images.open_photo`."""
         if example.path is not None:
             return images.open_photo(example.path)
         assert self.draw is not None
@@ -74,56 +83,82 @@ class CaptionSet:
 
 
 def clean(captions: Iterable[str]) -> list[str]:
-    """Captions on one line each, with single spaces; those without a word, or with "nan" or "null" alone, are left out."""
-    return [
-        " ".join(caption.split())
-        for caption in captions
-        if tokenise(caption) not in ([], ["nan"], ["null"])
-    ]
+    """Captions on one line each, with single spaces, without those that say nothing.
+
+    These have no word, or only "nan" or "null", which spreadsheets write into empty cells.
+    """
+    cleaned = []
+    for caption in captions:
+        if tokenise(caption) not in ([], ["nan"], ["null"]):
+            cleaned.append(" ".join(caption.split()))
+    return cleaned
 
 
 def split_name(name: str, where: str) -> str:
     """Our name of a split; `where` is for the message."""
-    if name.strip().lower() not in SPLIT_NAMES:
+    known = SPLIT_NAMES.get(name.strip().lower())
+    if known is None:
         raise SatlibError(f"{where}: unknown split {name!r}; write train, dev or test")
-    return SPLIT_NAMES[name.strip().lower()]
+    return known
 
 
 def assemble(
     name: str, examples: Iterable[Example], home: Path, require_images: bool
 ) -> CaptionSet:
-    """The caption set of images in the folder `home`; those without captions or without a file are refused."""
-    ordered = tuple(sorted(examples, key=lambda example: SPLITS.index(example.split)))
+    """The caption set of images in the folder `home`.
+
+    Raises:
+        SatlibError: there are none, some have no captions, or (if `require_images`) no file.
+    """
+    ordered = sorted(examples, key=lambda example: SPLITS.index(example.split))
     if not ordered:
         raise SatlibError(
             f"{name} has no images with captions; data/README.md describes the expected layout"
         )
-    if uncaptioned := [example.image_id for example in ordered if not example.references]:
+
+    uncaptioned = [example.image_id for example in ordered if not example.references]
+    if uncaptioned:
         raise SatlibError(f"{name}: {_few(uncaptioned)} in a split, but without captions")
-    if require_images and (
-        missing := [e.image_id for e in ordered if not (e.path and e.path.is_file())]
-    ):
-        raise SatlibError(
-            f"{name}: {_few(missing)} missing from {home}; satlib data check lists all of them"
-        )
-    return CaptionSet(name, ordered, home=home.resolve())
+
+    # Asking for tens of thousands of files takes seconds: only if they are needed.
+    if require_images:
+        missing = [e.image_id for e in ordered if not (e.path and e.path.is_file())]
+        if missing:
+            raise SatlibError(
+                f"{name}: {_few(missing)} missing from {home}; satlib data check lists all of them"
+            )
+    return CaptionSet(name, tuple(ordered), home=home.resolve())
 
 
 def joined(sets: Sequence[CaptionSet]) -> CaptionSet:
-    """Several caption sets as one; an image id that two of them have is refused."""
+    """Several caption sets as one.
+
+    Raises:
+        SatlibError: two of them have an image of the same id.
+    """
     if len(sets) == 1:
         return sets[0]
-    owners = {example.image_id: own for own in sets for example in own.examples}
-    if shared := [
-        e.image_id for own in sets for e in own.examples if owners[e.image_id] is not own
-    ]:
-        raise SatlibError(
-            f"{' and '.join(own.name for own in sets)} share {_few(shared)}; rename them in one of the sets"
-        )
+
+    owners: dict[str, CaptionSet] = {}  # an image id -> the set that reads or draws it
+    for own in sets:
+        for example in own.examples:
+            owners[example.image_id] = own
+
+    examples: list[Example] = []
+    shared: list[str] = []
+    for own in sets:
+        examples += own.examples
+        # An id that two sets have belongs, by now, to the later one.
+        shared += [e.image_id for e in own.examples if owners[e.image_id] is not own]
+    if shared:
+        names = " and ".join(own.name for own in sets)
+        raise SatlibError(f"{names} share {_few(shared)}; rename them in one of the sets")
+
+    # `home` tells one feature store from another: that of several folders is what they share.
     homes = [str(own.home) for own in sets if own.home]
     return CaptionSet(
         "+".join(own.name for own in sets),
-        tuple(example for own in sets for example in own.examples),
+        tuple(examples),
         lambda example: owners[example.image_id].photo(example),
         Path(os.path.commonpath(homes)) if homes else None,
     )
@@ -131,5 +166,7 @@ def joined(sets: Sequence[CaptionSet]) -> CaptionSet:
 
 def _few(image_ids: Sequence[str]) -> str:
     """The number of images and the first three: "2 images (a.jpg, b.jpg)"."""
-    shown = ", ".join(image_ids[:3]) + (", ..." if len(image_ids) > 3 else "")
+    shown = ", ".join(image_ids[:3])
+    if len(image_ids) > 3:
+        shown += ", ..."
     return f"{len(image_ids)} images ({shown})"

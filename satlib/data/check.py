@@ -1,11 +1,16 @@
-"""`satlib data check NAME`: a caption set in numbers, and images that are missing, damaged or in two splits."""
+"""`satlib data check NAME`: a caption set in numbers, and its images that cannot be trusted.
+
+Those are missing, damaged, nearly black, or in two splits.
+"""
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tabulate import tabulate
@@ -15,42 +20,46 @@ from satlib.data.datasets import load
 from satlib.data.images import files_in
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
-from satlib.files import progress_bar, read_ahead
+from satlib.files import progress_bar, read_ahead, say
 from satlib.recipe import DataConfig
 
-MOST = DataConfig().max_length  # longer captions are not trained on
+MAX_LENGTH = DataConfig().max_length  # words; longer captions are not trained on
+BLACK = 32  # of 255; an image whose values all lie below shows next to nothing
+
+
+class _Look(NamedTuple):
+    """What opening an image showed."""
+
+    problem: str  # empty if there is none
+    pixels: str  # the hash of its pixels; empty if it cannot be read
 
 
 def check(name: str, root: Path | None = None) -> bool:
-    """Print what a caption set has; is each image readable, in one split, and are some in train and dev?"""
+    """Print what a caption set has, and whether satlib can train on it.
+
+    It can if each image is readable and in one split, and both train and dev have some.
+    """
     data = load(name, root, require_images=False)
     looks = _looks(data)
-    read = sum(bool(pixels) for _, pixels in looks)
-    problems, first = [problem for problem, _ in looks if problem], dict[str, Example]()
-    for one, (_, pixels) in zip(data.examples, looks, strict=True):
-        other = first.setdefault(pixels or one.image_id, one)
-        if other.split != one.split and one.path:
-            problems.append(
-                f"{other.image_id} ({other.split}), {one.image_id} ({one.split}): the same photograph"
-            )
-    splits = {split: data.split(split) for split in SPLITS}
-    vocabulary = data.vocabulary(10_000, 1) if splits["train"] else ()
+    problems = [look.problem for look in looks if look.problem] + _in_two_splits(data, looks)
+    readable_images = sum(bool(look.pixels) for look in looks)
+
+    by_split = {split: data.split(split) for split in SPLITS}
+    vocabulary = data.vocabulary(10_000, 1) if by_split["train"] else ()
     rows = [
-        _statistics(examples, split, vocabulary) for split, examples in splits.items() if examples
+        _statistics(examples, split, vocabulary) for split, examples in by_split.items() if examples
     ]
     print(f"{data.name}: {data.home or 'images without files of their own'}\n")
     print(tabulate(rows, headers="keys"))
     print(f"\nvocabulary of the training captions: K = {len(vocabulary):,}")
-    paths = {example.path for example in data.examples}
-    more = {
-        file for folder in {path.parent for path in paths if path} for file in files_in(folder)
-    } - paths
     print(
-        f"images: {read:,} read, {len(data) - read:,} missing or unreadable; {len(more):,} more without captions"
+        f"images: {readable_images:,} read, {len(data) - readable_images:,} missing or unreadable; "
+        f"{_uncaptioned(data):,} more without captions"
     )
+
     for problem in problems:
         print(f"  {problem}")
-    lacking = [split for split in ("train", "dev") if not splits[split]]
+    lacking = [split for split in ("train", "dev") if not by_split[split]]
     if lacking:
         print(
             f"no images in {' and '.join(lacking)}: satlib train needs some in both train and dev"
@@ -60,49 +69,81 @@ def check(name: str, root: Path | None = None) -> bool:
 
 def readable(data: CaptionSet) -> CaptionSet:
     """The set without the images that are missing or damaged; says which they are."""
-    looks = _looks(data)
-    kept = tuple(
-        example for example, (_, pixels) in zip(data.examples, looks, strict=True) if pixels
-    )
-    for problem, pixels in looks:
-        if not pixels:
-            print(f"left out: {problem}", file=sys.stderr)
-    print(f"{data.name}: {len(data) - len(kept):,} of {len(data):,} images left out")
-    return replace(data, examples=kept)
+    kept = []
+    for example, look in zip(data.examples, _looks(data), strict=True):
+        if look.pixels:
+            kept.append(example)
+        else:
+            # A mistake in the data, so that it is printed with --quiet, too.
+            print(f"left out: {look.problem}", file=sys.stderr)
+    say(f"{data.name}: {len(data) - len(kept):,} of {len(data):,} images left out")
+    return replace(data, examples=tuple(kept))
 
 
-def _looks(data: CaptionSet) -> list[tuple[str, str]]:
-    """Each image's fault, if any, and the hash of its pixels, empty if it cannot be read."""
+def _looks(data: CaptionSet) -> list[_Look]:
+    """What opening each image shows, in the order of the examples."""
 
-    def look(example: Example) -> tuple[str, str]:
+    def look(example: Example) -> _Look:
         try:
             photo = data.photo(example)
         except SatlibError as error:
-            return str(error), ""
-        brightest = int(np.asarray(photo).max())
-        dark = f"{example.image_id} is nearly black: its values end at {brightest} of 255"
-        return dark * (brightest < 32), sha256(photo.tobytes()).hexdigest()
+            return _Look(str(error), "")
 
-    looks = read_ahead(look, data.examples, min(8, os.cpu_count() or 1))
-    return [*progress_bar(looks, total=len(data), unit="img", desc=data.name)]
+        problem = ""
+        brightest = int(np.asarray(photo).max())
+        if brightest < BLACK:
+            problem = f"{example.image_id} is nearly black: its values end at {brightest} of 255"
+        return _Look(problem, sha256(photo.tobytes()).hexdigest())
+
+    # Decoding is what takes the time, and Pillow lets other threads run meanwhile.
+    threads = min(8, os.cpu_count() or 1)
+    looks = read_ahead(look, data.examples, threads)
+    return list(progress_bar(looks, total=len(data), unit="img", desc=data.name))
+
+
+def _in_two_splits(data: CaptionSet, looks: Sequence[_Look]) -> list[str]:
+    """A message for each photograph that is also, under the same or another name, in another split.
+
+    Such a photograph makes a score on dev or test look better than it is.
+    """
+    messages = []
+    first: dict[str, Example] = {}  # the hash of the pixels -> the first image with them
+    for example, look in zip(data.examples, looks, strict=True):
+        # Two images that cannot be read are not the same photograph.
+        other = first.setdefault(look.pixels or example.image_id, example)
+        # Images without a file are drawn, or named by the hash of their content: never copies.
+        if other.split != example.split and example.path:
+            messages.append(
+                f"{other.image_id} ({other.split}), {example.image_id} ({example.split}): "
+                "the same photograph"
+            )
+    return messages
+
+
+def _uncaptioned(data: CaptionSet) -> int:
+    """How many image files lie in the folders of the set's images without belonging to it."""
+    paths = {example.path for example in data.examples if example.path}
+    found: set[Path] = set()
+    for folder in {path.parent for path in paths}:
+        found.update(files_in(folder))
+    return len(found - paths)
 
 
 def _statistics(
-    examples: tuple[Example, ...], split: str, vocabulary: Vocabulary | tuple[()]
+    examples: Sequence[Example], split: str, vocabulary: Vocabulary | tuple[()]
 ) -> dict[str, Any]:
     """A row of the table."""
+    references = [len(example.references) for example in examples]
     captions = [tokenise(caption) for example in examples for caption in example.references]
-    lengths, references = (
-        [len(words) for words in captions],
-        [len(example.references) for example in examples],
-    )
-    known = [word in vocabulary for words in captions for word in words]
+    lengths = [len(words) for words in captions]
+    # Of words, not of distinct words: how much of what people wrote can the model say?
+    known = [word in vocabulary for word in chain.from_iterable(captions)]
     return {
         "split": split,
         "images": len(examples),
         "captions": len(captions),
         "per image": f"{min(references)}-{max(references)}",
-        f"over {MOST} words": sum(length > MOST for length in lengths),
+        f"over {MAX_LENGTH} words": sum(length > MAX_LENGTH for length in lengths),
         "words (mean)": f"{min(lengths)}-{max(lengths)} ({sum(lengths) / len(lengths):.1f})",
         "known words": f"{sum(known) / len(known):.2%}",
     }

@@ -2,10 +2,13 @@
 
 The official layout, as a folder or as the authors' `annotations.zip`:
 
-    Annotations/NUMBER.xml   the photograph's size, and objects: ids of entities with a box in pixels, or without one
-    Sentences/NUMBER.txt     the captions, one per line, with phrases in brackets: [/EN#18/people A child] in ...
+    Annotations/NUMBER.xml   the photograph's size, and its objects: ids of entities with a box in
+                             pixels, or without one
+    Sentences/NUMBER.txt     the captions, one per line, with phrases in brackets:
+                             [/EN#18/people A child] in ...
 
-It covers Flickr30k and Flickr8k, whose files have the same numbers. About 1 % of the captions were respelt and are not found.
+It covers Flickr30k and Flickr8k, whose files have the same numbers. About 1 % of the captions were
+respelt and are not found.
 """
 
 import re
@@ -21,52 +24,67 @@ from satlib.data.images import WHOLE, Box, in_part
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 
+# [/EN#18/people A child], or with several kinds [/EN#18/people/clothing A child].
 _PHRASE = re.compile(r"\[/EN#(?P<entity>\d+)(?P<kinds>(?:/[^\s\[\]/]+)*)\s(?P<words>[^\[\]]*)\]")
 
 
 class Phrase(NamedTuple):
     """A phrase of a caption that names something in the photograph."""
 
-    head: int  # the index of its last word, usually a noun
-    kinds: tuple[
-        str, ...
-    ]  # people, clothing, bodyparts, animals, vehicles, ..., notvisual; usually one
-    boxes: tuple[
-        Box, ...
-    ]  # as fractions of the part that was asked for, 0 to 1; empty if it has no box there
+    # The index of its last word, usually a noun.
+    head: int
+    # people, clothing, bodyparts, animals, vehicles, ..., notvisual; usually one.
+    kinds: tuple[str, ...]
+    # As fractions of the part that was asked for, 0 to 1; empty if it has no box there.
+    boxes: tuple[Box, ...]
+
+
+class _Mention(NamedTuple):
+    """A phrase in a caption that is written as its letters alone."""
+
+    end: int  # the number of letters up to the phrase's end
+    entity: str
+    kinds: tuple[str, ...]
+
+
+class _Caption(NamedTuple):
+    letters: str
+    mentions: list[_Mention]
 
 
 class _Record(NamedTuple):
-    """A photograph: its size in pixels, the boxes of each entity as fractions, and its captions.
-
-    A caption is its letters, and of each phrase the letter after its last, its entity and its kinds.
-    """
+    """A photograph: its size in pixels, the boxes of each entity as fractions, and its captions."""
 
     size: tuple[int, int]
     boxes: dict[str, list[Box]]
-    captions: list[tuple[str, list[tuple[int, str, tuple[str, ...]]]]]
+    captions: list[_Caption]
 
 
 class Entities:
-    """Flickr30k Entities, read photograph by photograph when it is asked for."""
+    """Flickr30k Entities, read photograph by photograph when it is asked for.
+
+    Raises:
+        SatlibError: the path is neither the folder nor the zip file that the authors publish.
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        try:
-            self._root: Path | zipfile.Path = (
-                self.path if self.path.is_dir() else zipfile.Path(self.path)
-            )
-        except (OSError, zipfile.BadZipFile) as error:
-            raise SatlibError(
-                f"{path} is neither a folder nor the authors' annotations.zip ({error})"
-            ) from error
-        if not all((self._root / folder).is_dir() for folder in ("Annotations", "Sentences")):
-            raise SatlibError(
-                f"{path} lacks the folders Annotations and Sentences of Flickr30k Entities"
-            )
-        self._record = lru_cache(1)(
-            self._read
-        )  # the captions of a photograph are usually asked for in a row
+        self._root: Path | zipfile.Path = self.path
+        if not self.path.is_dir():
+            try:
+                self._root = zipfile.Path(self.path)
+            except (OSError, zipfile.BadZipFile) as error:
+                raise SatlibError(
+                    f"{path} is neither a folder nor the authors' annotations.zip ({error})"
+                ) from error
+
+        for folder in ("Annotations", "Sentences"):
+            if not (self._root / folder).is_dir():
+                raise SatlibError(
+                    f"{path} lacks the folders Annotations and Sentences of Flickr30k Entities"
+                )
+        # The captions of a photograph are usually asked for one after the other.
+        self._record = lru_cache(1)(self._read)
 
     def __contains__(self, image_id: str) -> bool:
         """Whether there are annotations of a photograph, by its file name."""
@@ -77,78 +95,95 @@ class Entities:
         return self._record(_number(image_id)).size
 
     def phrases(self, image_id: str, words: Sequence[str], seen: Box = WHOLE) -> list[Phrase]:
-        """The phrases of a reference caption, given as words, in order; none if Entities does not have the caption.
+        """The phrases of a reference caption, in order; none if Entities does not have the caption.
 
-        Captions are compared by the letters and digits of their words, because Entities separates some words that others do
-        not ("dog 's"). `seen` is the part of the photograph that the boxes are fractions of (`images.seen_part`).
+        words: the words of the caption. Only their letters and digits are compared, because
+        Entities separates some words that others do not ("dog 's").
+        seen: the part of the photograph that the boxes are fractions of (`images.seen_part`).
         """
-        record, letters = self._record(_number(image_id)), _letters(words)
-        word_of = [
-            index for index, word in enumerate(words) for _ in _letters([word])
-        ]  # of each letter
-        for caption, phrases in record.captions:
-            if caption == letters:
-                parts = {
-                    entity: [in_part(box, seen) for box in boxes]
-                    for entity, boxes in record.boxes.items()
-                }
-                return [
-                    Phrase(
-                        word_of[end - 1], kinds, tuple(box for box in parts.get(entity, ()) if box)
-                    )
-                    for end, entity, kinds in phrases
-                ]
-        return []
+        record = self._record(_number(image_id))
+        letters = _letters(words)
+        caption = next((own for own in record.captions if own.letters == letters), None)
+        if caption is None:
+            return []
+
+        # For each letter the index of the word that it belongs to, which leads back to the words.
+        word_of: list[int] = []
+        for index, word in enumerate(words):
+            word_of += [index] * len(_letters([word]))
+
+        phrases = []
+        for mention in caption.mentions:
+            whole = record.boxes.get(mention.entity, [])
+            clipped = [in_part(box, seen) for box in whole]
+            boxes = tuple(box for box in clipped if box is not None)
+            phrases.append(Phrase(word_of[mention.end - 1], mention.kinds, boxes))
+        return phrases
 
     def _read(self, number: str) -> _Record:
-        annotation, sentences = (
-            self._root / "Annotations" / f"{number}.xml",
-            self._root / "Sentences" / f"{number}.txt",
-        )
+        """The annotations of a photograph."""
+        annotation = self._root / "Annotations" / f"{number}.xml"
+        sentences = self._root / "Sentences" / f"{number}.txt"
         if not (annotation.is_file() and sentences.is_file()):
             raise SatlibError(
                 f"{self.path} has no annotations of {number}; download Flickr30k Entities again"
             )
-        boxes: dict[str, list[Box]] = defaultdict(list)
+
         root = ElementTree.fromstring(annotation.read_text(encoding="utf-8-sig"))
-        width, height = (int(root.findtext(f"size/{side}", "")) for side in ("width", "height"))
-        for item in root.iterfind("object[bndbox]"):
-            corners = (
-                float(item.findtext(f"bndbox/{corner}", ""))
-                for corner in ("xmin", "ymin", "xmax", "ymax")
-            )
-            left, top, right, bottom = corners
-            box = (
-                max(left, 0) / width,
-                max(top, 0) / height,
-                min(right, width) / width,
-                min(bottom, height) / height,
-            )
-            for entity in item.iterfind("name"):
-                boxes[(entity.text or "").strip()].append(box)
+        width = int(root.findtext("size/width", ""))
+        height = int(root.findtext("size/height", ""))
         lines = sentences.read_text(encoding="utf-8-sig").split("\n")
-        return _Record(
-            (width, height), boxes, [_read_caption(line) for line in lines if line.strip()]
+        captions = [_read_caption(line) for line in lines if line.strip()]
+        return _Record((width, height), _read_boxes(root, width, height), captions)
+
+
+def _read_boxes(root: ElementTree.Element, width: int, height: int) -> dict[str, list[Box]]:
+    """The boxes of each entity of a photograph, as fractions of its sides."""
+    boxes: dict[str, list[Box]] = defaultdict(list)
+    for item in root.iterfind("object[bndbox]"):
+        left = float(item.findtext("bndbox/xmin", ""))
+        top = float(item.findtext("bndbox/ymin", ""))
+        right = float(item.findtext("bndbox/xmax", ""))
+        bottom = float(item.findtext("bndbox/ymax", ""))
+
+        # A box may reach beyond the edges of its photograph.
+        box = (
+            max(left, 0) / width,
+            max(top, 0) / height,
+            min(right, width) / width,
+            min(bottom, height) / height,
         )
+        # One box may show several entities, and an entity may have several boxes.
+        for entity in item.iterfind("name"):
+            boxes[(entity.text or "").strip()].append(box)
+    return boxes
+
+
+def _read_caption(line: str) -> _Caption:
+    """A line of Sentences/NUMBER.txt."""
+    letters = ""
+    mentions = []
+    position = 0  # in the line, up to which it has been read
+    for phrase in _PHRASE.finditer(line):
+        letters += _letters(tokenise(line[position : phrase.start()]))
+        own = _letters(tokenise(phrase["words"]))
+        letters += own
+        position = phrase.end()
+
+        # A phrase of punctuation alone names nothing.
+        if own:
+            kinds = tuple(phrase["kinds"].split("/")[1:])  # "/people/clothing"
+            mentions.append(_Mention(len(letters), phrase["entity"], kinds))
+
+    letters += _letters(tokenise(line[position:]))
+    return _Caption(letters, mentions)
 
 
 def _number(image_id: str) -> str:
-    """The number of a photograph, which is what its file name has before the first "_" or "."."""
+    """The number of a photograph: what its file name has before the first "_" or "."."""
     return re.split(r"[_.]", PurePosixPath(image_id).name)[0]
 
 
 def _letters(words: Iterable[str]) -> str:
-    """The letters and digits of words, which are the same however a caption was split and punctuated."""
+    """The letters and digits of words: the same however a caption was split and punctuated."""
     return "".join(filter(str.isalnum, "".join(words).lower()))
-
-
-def _read_caption(line: str) -> tuple[str, list[tuple[int, str, tuple[str, ...]]]]:
-    """A line of Sentences/NUMBER.txt; a phrase of punctuation alone names nothing and is left out."""
-    letters, phrases, at = "", [], 0
-    for phrase in _PHRASE.finditer(line):
-        letters += _letters(tokenise(line[at : phrase.start()]))
-        own = _letters(tokenise(phrase["words"]))
-        letters, at = letters + own, phrase.end()
-        if own:
-            phrases.append((len(letters), phrase["entity"], tuple(phrase["kinds"].split("/")[1:])))
-    return letters + _letters(tokenise(line[at:])), phrases

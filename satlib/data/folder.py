@@ -1,11 +1,12 @@
 """Your own folder: images and captions.csv with the columns image, caption and perhaps split.
 
-An image is named by its path inside the folder and may have several rows, or a list of captions. Without a column split, folders
-train, dev (or val) and test name the splits; without those a hash of the path does, 8 : 1 : 1, and images keep their splits when
-others are added.
+An image is named by its path inside the folder. It may have several rows, or a list of captions in
+one. Without a column split, the folders train, dev (or val) and test name the splits. Without those
+folders, a hash of the path decides, 8 : 1 : 1, and images keep their splits when others are added.
 
-captions.txt and Images/, as Kaggle has Flickr8k, are read likewise, and so is photo.txt beside photo.jpg, with a caption on each
-line, for all photographs or none; photographs of Flickr8k get its official splits.
+captions.txt and Images/, as Kaggle has Flickr8k, are read likewise, and so is photo.txt beside
+photo.jpg, with a caption on each line, for all photographs or none. Photographs of Flickr8k get its
+official splits.
 """
 
 import ast
@@ -31,15 +32,15 @@ from satlib.data.caption_set import (
 from satlib.errors import SatlibError
 from satlib.files import read_lines, read_text
 
-TABLES = {
-    "captions.csv": "",
-    "captions.txt": "Images",
-}  # the table's name -> the folder that its images lie in
+# The name of a table -> the folder that its images lie in, relative to the table's.
+TABLES = {"captions.csv": "", "captions.txt": "Images"}
+
+# SPLIT<tab>NUMBER NUMBER ... on a line; the split "none" is that of the photographs in no split.
 _SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")
 
 
 class Row(NamedTuple):
-    """An image with one or more of its captions, and where that is written, for messages."""
+    """An image with one or more of its captions, and where they are written, for messages."""
 
     where: str
     image: str
@@ -49,116 +50,188 @@ class Row(NamedTuple):
 
 def load(table: Path, require_images: bool = True) -> CaptionSet:
     """The caption set of a table, named after its folder."""
-    rows, folder = list(_read(table)), table.parent
-    paths = {row.image: folder / TABLES[table.name] / row.image for row in rows}
-    return assemble(folder.resolve().name, examples_of(rows, paths), folder, require_images)
+    rows = list(_read(table))
+    folder = table.parent
+    photos = folder / TABLES[table.name]
+    paths = {row.image: photos / row.image for row in rows}
+    examples = examples_of(rows, paths)
+    return assemble(folder.resolve().name, examples, folder, require_images)
 
 
 def beside(folder: Path) -> CaptionSet | None:
-    """The caption set of photographs with a .txt beside each, a caption on each line; None if there is no such file."""
+    """The caption set of photographs with a .txt beside each, one caption per line.
+
+    None if there is no such file.
+    """
     paths = {path.relative_to(folder).as_posix(): path for path in images.files_in(folder)}
-    texts = {
-        image: path.with_suffix(".txt")
-        for image, path in paths.items()
-        if path.with_suffix(".txt").is_file()
-    }
-    rows = [
-        Row(
-            str(texts.get(image)),
-            image,
-            [line for _, line in read_lines(texts[image])] if image in texts else [],
-        )
-        for image in paths
-    ]
-    return (
-        assemble(folder.resolve().name, examples_of(rows, paths), folder, True) if texts else None
-    )
+    texts = {image: path.with_suffix(".txt") for image, path in paths.items()}
+    if not any(text.is_file() for text in texts.values()):
+        return None
+
+    rows = []
+    for image, text in texts.items():
+        captions = [line for _, line in read_lines(text)] if text.is_file() else []
+        # A row without captions, too: `assemble` lists the photographs that lack them.
+        rows.append(Row(str(text), image, captions))
+    examples = examples_of(rows, paths)
+    return assemble(folder.resolve().name, examples, folder, True)
 
 
 def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
-    """An example for each image, with its captions, its split and its path, if it has one."""
+    """An example for each image, with its captions, its split and its path, if it has one.
+
+    Raises:
+        SatlibError: a row lacks an image or a caption, or an image is in two splits.
+    """
+    _refuse_incomplete(rows)
+
     captions: dict[str, list[str]] = defaultdict(list)
     splits: dict[str, str] = {}
-    if bad := [
-        row.where
-        for row in rows
-        if not row.image.strip(". ") or len(clean(row.captions)) < len(row.captions)
-    ]:
-        others = "".join(f", {where.rpartition(' ')[2]}" for where in bad[1:9])
-        raise SatlibError(
-            f"{bad[0]}{others}: {len(bad):,} rows lack an image or a caption; complete or delete them"
-        )
     for row in rows:
         captions[row.image] += clean(row.captions)
-        if row.split:
-            split = split_name(row.split, row.where)
-            if splits.setdefault(row.image, split) != split:
-                raise SatlibError(
-                    f"{row.where}: {row.image} is in split {split}, but in {splits[row.image]} above"
-                )
-    splits = splits or _official_8k(captions) or _by_folders(captions)
-    return [
-        Example(image_id, split, tuple(texts), paths.get(image_id))
-        for image_id, texts in captions.items()
-        if (split := splits.get(image_id) or by_hash(image_id)) in SPLITS
-    ]
+        if not row.split:
+            continue
+        split = split_name(row.split, row.where)
+        above = splits.setdefault(row.image, split)
+        if above != split:
+            raise SatlibError(f"{row.where}: {row.image} is in split {split}, but in {above} above")
+
+    # Without a single entry in a column split, the names of the images may tell.
+    if not splits:
+        splits = _official_8k(captions) or _by_folders(captions)
+
+    examples = []
+    for image_id, texts in captions.items():
+        # By its hash also where the column split is empty in some rows.
+        split = splits.get(image_id) or by_hash(image_id)
+        # The official lists of Flickr8k have photographs in no split: they are left out.
+        if split in SPLITS:
+            examples.append(Example(image_id, split, tuple(texts), paths.get(image_id)))
+    return examples
+
+
+def _refuse_incomplete(rows: list[Row]) -> None:
+    """Refuse rows without an image, or with a caption that has no words."""
+    incomplete = []
+    for row in rows:
+        # "." is what an empty path becomes.
+        has_image = bool(row.image.strip(". "))
+        if not has_image or len(clean(row.captions)) < len(row.captions):
+            incomplete.append(row.where)
+    if not incomplete:
+        return
+
+    # The first with its whole place, up to eight more by line: "captions.csv, line 2, 4, 7".
+    lines = [where.rpartition(" ")[2] for where in incomplete[1:9]]
+    raise SatlibError(
+        f"{', '.join([incomplete[0], *lines])}: {len(incomplete):,} rows lack an image or a "
+        "caption; complete or delete them"
+    )
+
+
+# --- Splits -----------------------------------------------------------------------------------
 
 
 def _official_8k(image_ids: Iterable[str]) -> dict[str, str] | None:
-    """The official splits, or "none", if all images are Flickr8k's, by the numbers that begin their names."""
-    lists = (line.split("\t") for line in read_text(_SPLITS_8K).splitlines())
-    official = {number: split for split, listed in lists for number in listed.split(" ")}
-    splits = {
-        image_id: official.get(Path(image_id).name.partition("_")[0], "") for image_id in image_ids
-    }
-    return splits if "" not in splits.values() and set(SPLITS) <= set(splits.values()) else None
+    """The official splits, or "none", if all images are Flickr8k's and every split has some."""
+    official: dict[str, str] = {}  # the number of a photograph -> its split
+    for line in read_text(_SPLITS_8K).splitlines():
+        split, numbers = line.split("\t")
+        official.update(dict.fromkeys(numbers.split(" "), split))
+
+    splits = {}
+    for image_id in image_ids:
+        # 667626_18933d713e.jpg: only the number, because copies differ in the rest.
+        number = Path(image_id).name.partition("_")[0]
+        if number not in official:
+            return None
+        splits[image_id] = official[number]
+
+    # A selection that lacks a whole split could not be trained or tested by the official ones.
+    return splits if set(SPLITS) <= set(splits.values()) else None
 
 
 def _by_folders(image_ids: Iterable[str]) -> dict[str, str]:
-    """The splits that the first folders of the images' paths are named after; all of them must be, or none."""
-    splits = {
-        image_id: SPLIT_NAMES.get(image_id.partition("/")[0].lower(), "") for image_id in image_ids
-    }
-    named, other = (choose(splits, key=splits.__getitem__, default="") for choose in (max, min))
-    if any(splits.values()) and not all(splits.values()):
+    """The splits that the top folders in the images' paths are named after; empty if none is.
+
+    Raises:
+        SatlibError: only some of the folders are named after a split.
+    """
+    splits = {}
+    others = []
+    for image_id in image_ids:
+        top_folder = image_id.partition("/")[0].lower()
+        if top_folder in SPLIT_NAMES:
+            splits[image_id] = SPLIT_NAMES[top_folder]
+        else:
+            others.append(image_id)
+
+    # The others may be meant for training, or may have been forgotten: only their owner knows.
+    if splits and others:
         raise SatlibError(
-            f"{named} is in a folder named after a split, {other} is not; write them in a column split"
+            f"{next(iter(splits))} is in a folder named after a split, {others[0]} is not; "
+            "write them in a column split"
         )
-    return splits if all(splits.values()) else {}
+    return splits
 
 
 def by_hash(image_id: str) -> str:
-    """The split of an image by the SHA-256 of its id: train for 8 in 10 images, dev for 1, test for 1."""
-    tenth = int.from_bytes(hashlib.sha256(image_id.encode()).digest()[:8], "big") % 10
-    return ("dev", "test")[tenth] if tenth < 2 else "train"
+    """The split of an image by the SHA-256 of its id: 8 in 10 are train, 1 dev, 1 test."""
+    digest = hashlib.sha256(image_id.encode()).digest()
+    tenth = int.from_bytes(digest[:8], "big") % 10
+    if tenth == 0:
+        return "dev"
+    if tenth == 1:
+        return "test"
+    return "train"
+
+
+# --- Tables -----------------------------------------------------------------------------------
 
 
 def _read(table: Path) -> Iterator[Row]:
-    """The rows of a table. A caption that comes last may have commas without quotes, as in some copies of Flickr8k."""
-    reader = csv.DictReader(io.StringIO(read_text(table), newline=""), restval="", strict=True)
-    columns = reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or []]
+    """The rows of a table.
+
+    If the caption is the last column, it may contain commas without quotes, as in some copies of
+    Flickr8k.
+    """
+    # Line breaks as they are: the csv module handles those inside quotes itself.
+    text = io.StringIO(read_text(table), newline="")
+    reader = csv.DictReader(text, restval="", strict=True)
+    columns = [name.strip().lower() for name in reader.fieldnames or []]
+    reader.fieldnames = columns
     if not {"image", "caption"} <= set(columns):
         raise SatlibError(
-            f"{table}: the first line must name the columns image,caption; it is {','.join(columns)}"
+            f"{table}: the first line must name the columns image,caption; "
+            f"it is {','.join(columns)}"
         )
+
     last = reader.line_num
     try:
         for row in reader:
-            first, last = last + 1, reader.line_num
+            # A quoted caption may contain line breaks, so that a row takes several lines.
+            first = last + 1
+            last = reader.line_num
             where = f"{table}, line {last}"
-            if None in row and columns[-1] != "caption":
+
+            # The csv module collects the fields beyond the last column under None.
+            surplus = row.get(None, [])
+            if surplus and columns[-1] != "caption":
                 raise SatlibError(
-                    f"{where}: too many columns; put double quotes around a caption that contains commas"
+                    f"{where}: too many columns; "
+                    "put double quotes around a caption that contains commas"
                 )
-            caption = ",".join([row["caption"], *row.get(None, [])])
-            image = Path(
-                row["image"].strip().replace("\\", "/")
-            )  # "./a.jpg", ".\\a.jpg" and "a.jpg" are one
-            if image.suffix and any(
-                f"{image.suffix}," in line for line in caption.splitlines()[1:]
-            ):
+            caption = ",".join([row["caption"], *surplus])
+
+            # "./a.jpg", ".\\a.jpg" and "a.jpg" are one image.
+            image = Path(row["image"].strip().replace("\\", "/"))
+
+            # A quotation mark that is not closed takes in the rows below, up to the next mark.
+            further_lines = caption.splitlines()[1:]
+            if image.suffix and any(f"{image.suffix}," in line for line in further_lines):
                 raise SatlibError(
-                    f"{table}: a quotation mark in line {first} swallows the rows to line {last}; double it"
+                    f"{table}: a quotation mark in line {first} swallows the rows to line {last}; "
+                    "double it"
                 )
             yield Row(where, image.as_posix(), texts_in(caption), row.get("split"))
     except csv.Error as error:
@@ -168,8 +241,10 @@ def _read(table: Path) -> Iterator[Row]:
 
 
 def texts_in(caption: str) -> list[str]:
-    """A caption; or several, where they are written as a list of Python or JSON."""
+    """A caption; or several, if they are written as a Python or JSON list."""
+    # Most captions are no Python at all.
     with contextlib.suppress(SyntaxError, ValueError):
-        if isinstance(several := ast.literal_eval(caption), list) and several:
-            return [str(text) for text in several]
+        value = ast.literal_eval(caption)
+        if isinstance(value, list) and value:
+            return [str(text) for text in value]
     return [caption]

@@ -1,7 +1,8 @@
-"""Captioned photographs that Hugging Face's library `datasets` reads: an imagefolder, parquet files, or a set on the Hub.
+"""Captioned photographs that Hugging Face's library `datasets` reads.
 
-A row has an image and captions, in columns whose names begin with caption, text or sentence. An image is named by the SHA-256 of
-its bytes, so that several rows of one photograph come together.
+These are an imagefolder, parquet files, or a set on the Hub. A row has an image, and captions in
+columns whose names begin with caption, text or sentence. An image is named by the SHA-256 of its
+bytes, so that several rows of one photograph come together.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ from typing import Any
 
 from PIL import Image
 
+from satlib import files
 from satlib.data import images
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.folder import Row, examples_of, texts_in
@@ -22,48 +24,72 @@ ADVICE = "of JSON files only Karpathy's are read: write image,caption into capti
 
 
 def load(place: str) -> CaptionSet:
-    """The caption set of a folder, or on the Hub by its name, "hf:USER/NAME".
+    """The caption set of a folder, or of a set on the Hub by its name, "hf:USER/NAME".
 
-    The splits are those of a column split, or else of `datasets`; if that has only one, they are decided as for a folder.
+    The splits are those of a column split, or else of `datasets`; if that has only one, they are
+    decided as for a folder (`satlib.data.folder`).
     """
+    name = place.removeprefix(ON_THE_HUB)
+    rows = []
+    stored = {}  # an image id -> its table, the index of its row, and its column
+    tables = _read_tables(place, name)
+    for split, table in tables.items():
+        table, column = _undecoded(place, table)
+        for index, row in enumerate(table):
+            where = f"{place}, {split}, row {index + 1}"
+            content = _bytes(row.pop(column))
+            image_id = hashlib.sha256(content).hexdigest()[:16]
+            stored[image_id] = table, index, column
+
+            # `datasets` calls everything "train" where nobody has divided it.
+            own_split = row.get("split")
+            if not own_split and len(tables) > 1:
+                own_split = str(split)
+            rows.append(Row(where, image_id, _captions(row, where), own_split or None))
+
+    def photo(example: Example) -> Image.Image:
+        table, index, column = stored[example.image_id]
+        content = io.BytesIO(_bytes(table[index][column]))
+        return images.open_photo(content, f"{place}, {example.image_id}")
+
+    return CaptionSet(Path(name).stem, tuple(examples_of(rows, {})), photo)
+
+
+def _read_tables(place: str, name: str) -> Mapping[Any, Any]:
+    """The tables of `datasets` by their splits."""
+    # Only the extra "hub" installs it.
     try:
         import datasets
     except ImportError as error:
         raise SatlibError(
-            f"{place} has no captions.csv; to read it with Hugging Face's datasets: pip install 'satlib[hub]'"
+            f"{place} has no captions.csv; to read it with Hugging Face's datasets: "
+            "pip install 'satlib[hub]'"
         ) from error
-    name = place.removeprefix(ON_THE_HUB)
+
+    # It draws progress bars of its own, which know nothing of satlib's option --quiet.
+    if files.quiet:
+        datasets.disable_progress_bars()
     try:
-        tables = datasets.load_dataset(name)
-    except Exception as error:  # of the network, of the Hub, of pyarrow
-        raise SatlibError(
-            f"cannot read {place}: {' '.join(str(error).split())[:200]}; {ADVICE}"
-        ) from error
-    rows, stored = [], {}
-    for split, table in tables.items():
-        column = next(
-            (name for name, kind in table.features.items() if isinstance(kind, datasets.Image)),
-            None,
-        )
-        if column is None:
-            raise SatlibError(
-                f"{place} has no column of images; it has {', '.join(table.features)}; {ADVICE}"
-            )
-        table = table.cast_column(column, datasets.Image(decode=False))
-        for index, row in enumerate(table):
-            where = f"{place}, {split}, row {index + 1}"
-            image_id = hashlib.sha256(_bytes(row.pop(column))).hexdigest()[:16]
-            stored[image_id] = table, index, column
-            own_split = row.get("split") or (str(split) if len(tables) > 1 else None)
-            rows.append(Row(where, image_id, _captions(row, where), own_split))
+        return datasets.load_dataset(name)
+    # Of the network, of the Hub, of pyarrow: they share no type.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise SatlibError(f"cannot read {place}: {reason}; {ADVICE}") from error
 
-    def photo(example: Example) -> Image.Image:
-        table, index, column = stored[example.image_id]
-        return images.open_photo(
-            io.BytesIO(_bytes(table[index][column])), f"{place}, {example.image_id}"
-        )
 
-    return CaptionSet(Path(name).stem, tuple(examples_of(rows, {})), photo)
+def _undecoded(place: str, table: Any) -> tuple[Any, str]:
+    """A table with its images left encoded, and the name of their column.
+
+    Whoever only reads captions need not wait for pixels, and the hash is of the file's bytes.
+    """
+    from datasets import Image as ImageColumn
+
+    for column, kind in table.features.items():
+        if isinstance(kind, ImageColumn):
+            return table.cast_column(column, ImageColumn(decode=False)), column
+    raise SatlibError(
+        f"{place} has no column of images; it has {', '.join(table.features)}; {ADVICE}"
+    )
 
 
 def _bytes(content: dict[str, Any]) -> bytes:
@@ -74,13 +100,15 @@ def _bytes(content: dict[str, Any]) -> bytes:
 def _captions(row: Mapping[str, Any], where: str) -> list[str]:
     """The captions in a row; a column may hold several."""
     for word in ("caption", "text", "sentence"):
-        columns = [value for name, value in row.items() if name.lower().startswith(word) and value]
-        if columns:
-            return [
-                text
-                for value in columns
-                for text in (value if isinstance(value, list) else texts_in(value))
-            ]
+        captions = []
+        for name, value in row.items():
+            # Also caption_0 to caption_4, as some sets have them.
+            if name.lower().startswith(word) and value:
+                captions += value if isinstance(value, list) else texts_in(value)
+        # Only the first word that finds any: a text beside the captions may be something else.
+        if captions:
+            return captions
+
     others = ", ".join(row) or "none"
     raise SatlibError(
         f"{where}: no caption in a column caption or text; the other columns: {others}; {ADVICE}"

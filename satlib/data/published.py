@@ -1,7 +1,9 @@
-"""Data sets as they are published: Flickr8k by its authors (Hodosh et al., 2013), and the files of Karpathy and Fei-Fei (2015).
+"""Data sets as they are published.
 
-Karpathy's dataset_flickr30k.json, dataset_coco.json and dataset_flickr8k.json hold captions and the splits of most published
-results. COCO's release of 2017 has the same photographs, divided differently and named by their numbers alone. Either will do.
+Flickr8k by its authors (Hodosh et al., 2013), and the files of Karpathy and Fei-Fei (2015):
+dataset_flickr30k.json, dataset_coco.json and dataset_flickr8k.json hold captions and the splits of
+most published results. COCO's release of 2017 has the same photographs as that of 2014, divided
+differently and named by their numbers alone. Either will do.
 """
 
 from collections import defaultdict
@@ -13,38 +15,50 @@ from satlib.data.caption_set import SPLITS, CaptionSet, Example, assemble, clean
 from satlib.errors import SatlibError
 from satlib.files import Name, read_json, read_lines
 
-MAX_REFERENCES = 5  # of an image, as is common practice; some of COCO's have seven
+# Captions of an image, at most, as is common practice: some of COCO's have seven.
+MAX_REFERENCES = 5
+
+
+# --- Flickr8k ---------------------------------------------------------------------------------
 
 
 def load_flickr8k(folder: Path, require_images: bool = True) -> CaptionSet:
-    """Flickr8k in its official layout and splits: 6,000 / 1,000 / 1,000 images with 5 captions each.
+    """Flickr8k in its official layout and splits: 6,000 / 1,000 / 1,000 images, 5 captions each.
 
     Captions of 91 photographs in no split, and of one without a file, are ignored, as is common.
     """
-    photos, texts = folder / "Flicker8k_Dataset", folder / "Flickr8k_text"
-    token, lists = (
-        texts / "Flickr8k.token.txt",
-        {split: texts / f"Flickr_8k.{split}Images.txt" for split in SPLITS},
-    )
-    captions: dict[str, list[str]] = defaultdict(list)
-    for number, line in read_lines(token):
-        image, tab, caption = line.partition("\t")
-        if not tab:
-            raise SatlibError(
-                f"{token}, line {number}: expected IMAGE.jpg#NUMBER<tab>CAPTION, found {line[:60]!r}"
-            )
-        captions[image.partition("#")[0]] += clean([caption])
-    listed = [
-        (line.strip(), split) for split, file in lists.items() for _, line in read_lines(file)
-    ]
-    examples = (
-        Example(name, split, tuple(captions[name][:MAX_REFERENCES]), photos / name)
-        for name, split in listed
-    )
+    # The folder's name really is spelt like this.
+    photos = folder / "Flicker8k_Dataset"
+    texts = folder / "Flickr8k_text"
+    captions = _flickr8k_captions(texts / "Flickr8k.token.txt")
+
+    examples = []
+    for split in SPLITS:
+        for _, line in read_lines(texts / f"Flickr_8k.{split}Images.txt"):
+            image = line.strip()
+            references = tuple(captions[image][:MAX_REFERENCES])
+            examples.append(Example(image, split, references, photos / image))
     return assemble("flickr8k", examples, photos, require_images)
 
 
-# Folders of the photographs, relative to the JSON file's.
+def _flickr8k_captions(table: Path) -> defaultdict[str, list[str]]:
+    """The captions of each image, from lines IMAGE.jpg#NUMBER<tab>CAPTION."""
+    captions: defaultdict[str, list[str]] = defaultdict(list)
+    for number, line in read_lines(table):
+        name, tab, caption = line.partition("\t")
+        if not tab:
+            raise SatlibError(
+                f"{table}, line {number}: expected IMAGE.jpg#NUMBER<tab>CAPTION, "
+                f"found {line[:60]!r}"
+            )
+        image = name.partition("#")[0]
+        captions[image] += clean([caption])
+    return captions
+
+
+# --- Karpathy's files -------------------------------------------------------------------------
+
+# Where the photographs may lie, relative to the JSON file's folder: mirrors name it differently.
 FOLDERS = ("", "images", "Flicker8k_Dataset", "flickr30k-images", "flickr30k_images")
 
 
@@ -60,6 +74,7 @@ class _Image(Struct):
 
     @property
     def name(self) -> str:
+        """The file's path in the folder of the photographs."""
         return f"{self.filepath}/{self.filename}" if self.filepath else self.filename
 
 
@@ -70,26 +85,31 @@ class _File(Struct):
 def load_karpathy(path: Path, require_images: bool = True) -> CaptionSet:
     """The caption set of one of Karpathy's JSON files, with its images beside it.
 
-    Image ids are file names; COCO's begin with their folder: "train2014/COCO_train2014_000000000009.jpg".
+    Image ids are file names. COCO's begin with their folder:
+    "train2014/COCO_train2014_000000000009.jpg".
     """
     listed = read_json(path, _File, "one of Karpathy's dataset files", "download it again").images
     first = listed[0].name if listed else ""
-    photos = next(
-        (path.parent / folder for folder in FOLDERS if (path.parent / folder / first).is_file()),
-        path.parent,
-    )
-    renamed = (
-        {}
-        if (photos / first).is_file()
-        else {file.name: file for file in photos.glob("*2017/*.jpg")}
-    )
+    photos = _folder_of(first, path.parent)
+
+    # If the names of 2014 are not there, those of 2017 may be: "000000000009.jpg" in either folder.
+    files_2017: dict[str, Path] = {}
+    if not (photos / first).is_file():
+        files_2017 = {file.name: file for file in photos.glob("*2017/*.jpg")}
+
     examples = []
     for image in listed:
-        captions = clean(sentence.raw for sentence in image.sentences)[:MAX_REFERENCES]
-        file = renamed.get(image.filename.rpartition("_")[2], photos / image.name)
-        examples.append(
-            Example(
-                image.name, split_name(image.split, f"{path}, {image.name}"), tuple(captions), file
-            )
-        )
+        split = split_name(image.split, f"{path}, {image.name}")
+        captions = clean(sentence.raw for sentence in image.sentences)
+        name_2017 = image.filename.rpartition("_")[2]
+        file = files_2017.get(name_2017, photos / image.name)
+        examples.append(Example(image.name, split, tuple(captions[:MAX_REFERENCES]), file))
     return assemble(path.stem.removeprefix("dataset_"), examples, photos, require_images)
+
+
+def _folder_of(image: str, parent: Path) -> Path:
+    """The first of `FOLDERS` that an image is in; the parent folder if none has it."""
+    for folder in FOLDERS:
+        if (parent / folder / image).is_file():
+            return parent / folder
+    return parent

@@ -9,44 +9,63 @@ import regex
 
 from satlib.errors import SatlibError
 
-END, UNKNOWN = 0, 1
-PAD = -1  # no word: after the end mark, where captions of several lengths share a batch
+# The ids of the special words; and `PAD`, which follows the end mark of the captions that are
+# shorter than others in their batch. It is the id of no word: an embedding refuses it.
+END = 0
+UNKNOWN = 1
+PAD = -1
 SPECIALS = ("<end>", "<unknown>")
 
-# Words end at Unicode word boundaries (UAX 29, by the Word_Break property), except that "_", ":" and "." never join ("3 p.m." is
-# three words), but hyphens and number signs ("m²") do. Marks and joiners belong to the letter before them (rule WB4).
+
+# --- Words in any script ----------------------------------------------------------------------
+
+# Words end at Unicode word boundaries (UAX 29, by the Word_Break property), except that "_", ":"
+# and "." never join ("3 p.m." is three words), but hyphens and number signs ("m²") do. Marks and
+# joiners belong to the letter before them (rule WB4): "é" written as e and an accent.
 _MARKS = r"[\p{WB=Extend}\p{WB=ZWJ}]*+"
 _LETTER = r"[\p{WB=ALetter}\p{WB=Hebrew_Letter}\p{WB=Numeric}\p{No}]"
-# The Catalan middle dot ("col·lega") and the quotation mark in Hebrew abbreviations (WB7b) also join.
+# Hyphen and apostrophe join ("t-shirt", "dog's"). So do the Catalan middle dot ("col·lega") and the
+# quotation mark in Hebrew abbreviations (WB7b).
 _JOINER = r"(?:[-']|(?<=l)·(?=l)|(?<=\p{WB=Hebrew_Letter})[\"״](?=\p{WB=Hebrew_Letter}))"
 _RUN = rf"(?:{_LETTER}{_MARKS})++"
 # A separate clitic ("dog 's") is also a word.
 _WORD = rf"{_RUN}(?:{_JOINER}{_RUN})*+|(?<!\w)'(?:s|t|d|m|re|ve|ll)\b"
-# Every other letter belongs to a script without spaces between words (Han, kana, Thai, Lao, Khmer, Burmese) and is a token with
-# its marks and the Thai and Lao vowel AM.
+
+# Every other letter belongs to a script without spaces between words (Han, kana, Thai, Lao, Khmer,
+# Burmese) and is a token with its marks and the Thai and Lao vowel AM.
 _CLUSTER = rf"[\p{{L}}\p{{N}}]{_MARKS}(?:[\u0e33\u0eb3]{_MARKS})?"
 _TOKEN = regex.compile(rf"{_WORD}|{_CLUSTER}")
-_CHARACTER = rf"(?!{_LETTER})[\p{{L}}\p{{N}}]"  # how such a token begins
-_GAP = regex.compile(rf"(?<=(?<!\S){_CHARACTER}\S*) (?={_CHARACTER})")  # between two of them
+
+# How such a token begins, and the space between two of them, which nobody writes.
+_CHARACTER = rf"(?!{_LETTER})[\p{{L}}\p{{N}}]"
+_GAP = regex.compile(rf"(?<=(?<!\S){_CHARACTER}\S*) (?={_CHARACTER})")
+
+# Soft hyphens, and marks for the direction of writing.
 _INVISIBLE = regex.compile(r"\p{WB=Format}+")
 
 
 def normalise(text: str) -> str:
-    """One spelling for what looks the same: composed accents (NFC), no invisible marks (soft hyphens, directions)."""
-    return unicodedata.normalize("NFC", text if text.isascii() else _INVISIBLE.sub("", text))
+    """One spelling for what looks the same: composed accents (NFC), no invisible marks."""
+    # ASCII has none of them, and most captions are ASCII.
+    if not text.isascii():
+        text = _INVISIBLE.sub("", text)
+    return unicodedata.normalize("NFC", text)
 
 
 def tokenise(caption: str) -> list[str]:
-    """The words of a caption in lower case, without punctuation; a script without spaces gives one token per character.
+    """The words of a caption in lower case, without punctuation.
 
-    Characters and not dictionary words: word segmenters disagree and split unknown words wrongly without a warning.
+    A script without spaces gives one token per character. Characters and not dictionary words: word
+    segmenters disagree, and split unknown words wrongly without a warning.
 
     >>> tokenise("A dog's T-shirt, (red)!")
     ['a', "dog's", 't-shirt', 'red']
     >>> tokenise("穿Nike的人")
     ['穿', 'nike', '的', '人']
     """
-    return _TOKEN.findall(normalise(caption.lower()).replace("\u2019", "'"))
+    # The typographic apostrophe is the same letter as the one of typewriters.
+    normalised = normalise(caption.lower()).replace("\u2019", "'")
+    return _TOKEN.findall(normalised)
 
 
 def written(words: Iterable[str]) -> str:
@@ -63,32 +82,41 @@ def is_character(word: str) -> bool:
     return regex.match(_CHARACTER, word) is not None
 
 
-class Vocabulary:
-    """Words and their ids: 0 is the end mark, 1 is any unknown word, followed by the words in order of decreasing frequency.
+# --- The vocabulary ---------------------------------------------------------------------------
 
-    There is no start token: the first word is predicted from a zero embedding, as in the official code. `words` holds all
-    words in the order of their ids, special words included.
+
+class Vocabulary:
+    """Words and their ids: 0 is the end mark, 1 any unknown word, then the words by frequency.
+
+    There is no start token: the first word is predicted from a zero embedding, as in the official
+    code. `words` holds all words in the order of their ids, special words included.
+
+    Raises:
+        SatlibError: there are no words, or some twice.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
         if not words or len(set(words)) != len(words):
             raise SatlibError(
-                "a vocabulary needs at least one word and no duplicates; build it from training captions"
+                "a vocabulary needs at least one word and no duplicates; "
+                "build it from training captions"
             )
         self.words = (*SPECIALS, *words)
-        self._ids = {word: i for i, word in enumerate(self.words)}
+        self._ids = {word: number for number, word in enumerate(self.words)}
 
     @classmethod
     def from_captions(
         cls, captions: Iterable[str], size: int = 10_000, min_count: int = 1
     ) -> "Vocabulary":
-        """The `size` - 2 most frequent words of the *training* captions, those that occur at least `min_count` times.
+        """The `size` - 2 most frequent words of the *training* captions.
 
-        Equally frequent words are in alphabetical order, so that the same captions give the same ids.
+        Only words that occur at least `min_count` times.
         """
         counts = Counter(word for caption in captions for word in tokenise(caption))
         frequent = [word for word, count in counts.items() if count >= min_count]
-        return cls(sorted(frequent, key=lambda word: (-counts[word], word))[: size - len(SPECIALS)])
+        # Equally frequent words in alphabetical order, so that the same captions give the same ids.
+        frequent.sort(key=lambda word: (-counts[word], word))
+        return cls(frequent[: size - len(SPECIALS)])
 
     def __len__(self) -> int:
         """K, the number of words, special words included."""
