@@ -1,16 +1,25 @@
 """The statistics of images give the scores of the tools, for all images and for some, and intervals that cover the truth."""
 
 import json
+import math
 import re
 import subprocess
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
+from PIL import Image
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
-from satlib.evaluation import metrics, statistics
+from satlib import cli
+from satlib.data.caption_set import CaptionSet, Example
+from satlib.evaluation import evaluate, metrics, statistics, table
 from satlib.model import installed
 
 needs_java = pytest.mark.needs_java
@@ -55,7 +64,7 @@ def corpus(images=60, seed=0):
 def test_scores_are_those_of_the_tools(few_paraphrases, tmp_path, some):
     """On all images and on half of them. CIDEr's n-gram weights are those of the whole set: there, only the whole is compared."""
     spoken, human = corpus()
-    columns, _ = metrics.measure(spoken, human)
+    columns, _ = statistics.measure(spoken, human)
     whole = statistics.Statistics.restored(statistics.stored(columns, list(spoken)))
     chosen = np.array(
         [not some or int(image.split(".")[0]) % 2 for image in whole.images], dtype=float
@@ -143,3 +152,121 @@ def test_differences_are_paired():
     )
     _, low, high = statistics.differences(other, b)["CIDEr"]
     assert low < 0 < high
+
+
+PAGE = Path(__file__).parent.parent / "docs" / "contributing.md"
+SPOKEN = ["a dog runs", "a dog runs fast", "two red cats", "", "a cat sleeps in the sun", "dog"]
+HUMAN = [
+    "a dog runs far",
+    "a dog runs fast",
+    "two cats",
+    "a man",
+    "the cat sleeps in the sun",
+    "dog",
+]
+
+
+@pytest.fixture
+def metrics_of_the_page(monkeypatch):
+    """The example of docs/contributing.md, run with a copy of the list that it adds to."""
+    monkeypatch.setattr(statistics, "METRICS", list(statistics.METRICS))
+    section = PAGE.read_text(encoding="utf-8").partition("\n## Add a metric\n")[2]
+    code = section.partition("```python\n")[2].partition("```")[0]
+    exec(compile(code, "docs/contributing.md", "exec"), {})
+
+
+@pytest.fixture
+def evaluated(metrics_of_the_page, tmp_path, capsys):
+    """`satlib evaluate` on captions of a folder: (its evaluation, what it printed)."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    rows = ["image,caption,split"]
+    for number, caption in enumerate(HUMAN):
+        Image.new("RGB", (8, 8)).save(photos / f"{number}.png")
+        rows.append(f"{number}.png,{caption},test")
+    (photos / "captions.csv").write_text("\n".join(rows))
+    captions = {f"{number}.png": caption for number, caption in enumerate(SPOKEN)}
+    (tmp_path / "captions.json").write_text(json.dumps(captions))
+
+    command = ["evaluate", tmp_path / "captions.json", "--data-set", photos, "--split", "test"]
+    assert cli.main([*map(str, command), "--out", str(tmp_path / "run")]) == 0
+    evaluation = json.loads((tmp_path / "run" / "evaluation-test.json").read_text())
+    return evaluation, capsys.readouterr().out
+
+
+def smoothed_bleu(caption, reference):
+    """BLEU-4 of one caption by its definition; from n = 2 on, all counts of n-grams are one higher."""
+    spoken, human = caption.split(), reference.split()
+    if not spoken:
+        return 0.0
+    precisions = []
+    for n in (1, 2, 3, 4):
+        ours = Counter(tuple(spoken[start : start + n]) for start in range(len(spoken) - n + 1))
+        theirs = Counter(tuple(human[start : start + n]) for start in range(len(human) - n + 1))
+        more = int(n > 1)
+        precisions.append(((ours & theirs).total() + more) / (ours.total() + more))
+    penalty = min(1.0, math.exp(1 - len(human) / len(spoken)))
+    return 100 * penalty * math.prod(precisions) ** 0.25
+
+
+def test_metrics_are_added_in_one_place(evaluated, tmp_path, capsys):
+    """`satlib evaluate` scores by both metrics of the page, and `satlib table` has a column of each."""
+    evaluation, printed = evaluated
+    scores = evaluation["metrics"]
+    assert scores["sentence BLEU"] == pytest.approx(fmean(map(smoothed_bleu, SPOKEN, HUMAN)))
+    # Of 2 + 3 + 2 + 0 + 5 + 0 bigrams, "a dog" and "dog runs" are there twice.
+    assert scores["Distinct-2"] == pytest.approx(100 * 10 / 12)
+    for name in ("sentence BLEU", "Distinct-2"):
+        assert f"  {name:28} {scores[name]:6.2f}\n" in printed
+    assert "no metric knows" not in printed
+
+    assert cli.main(["table", str(tmp_path / "run")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (ours,) = (line for line in lines if "satlib: run" in line)
+    bleu, distinct = scores["sentence BLEU"], scores["Distinct-2"]
+    assert lines[0].split()[-2:] == ["S-BLEU", "Distinct-2"]
+    assert re.search(rf" {bleu:.1f}±\d+\.\d +{distinct:.1f}±\d+\.\d$", ours)
+
+
+def test_a_score_that_is_no_sum_has_the_interval_of_a_plain_bootstrap(evaluated):
+    """Against captions drawn one by one. As the page says, one drawn twice brings no new bigram."""
+    evaluation, _ = evaluated
+    kept = statistics.Statistics.restored(evaluation["statistics"], evaluation["captions"])
+    intervals = statistics.intervals(kept)
+
+    random = np.random.default_rng(1)
+    values = []
+    for _ in range(4000):
+        bigrams = []
+        for caption in random.choice(SPOKEN, len(SPOKEN)):
+            bigrams += pairwise(caption.split())
+        values.append(100 * len(set(bigrams)) / max(len(bigrams), 1))
+    assert intervals["Distinct-2"] == pytest.approx(np.percentile(values, (2.5, 97.5)), abs=2)
+    assert np.mean(values) < evaluation["metrics"]["Distinct-2"] - 5
+
+    low, high = intervals["sentence BLEU"]
+    assert low < evaluation["metrics"]["sentence BLEU"] < high
+
+
+@pytest.mark.usefixtures("metrics_of_the_page")
+def test_a_column_that_no_metric_names_is_noticed(tmp_path, monkeypatch, capsys):
+    """The likeliest mistakes: its metric is forgotten, or names another column than it measures."""
+    columns = {"CIDEr": [1.0, 2.0], "sentence BLEU": [3.0, 4.0]}
+    assert statistics.unknown(columns) == []
+    example = statistics.METRICS[-2]
+    misspelt = replace(example, columns=("sentence-BLEU",))
+    for known in (statistics.METRICS[:-2], [*statistics.METRICS[:-2], misspelt]):
+        monkeypatch.setattr(statistics, "METRICS", known)
+        (note,) = statistics.unknown(columns)
+        assert "'sentence BLEU'" in note
+
+        data = CaptionSet("own", (Example("a", "test", ("a dog",)), Example("b", "test", ("cat",))))
+        evaluation = evaluate.score({"a": "dog", "b": "cat"}, data, "test", columns)
+        assert note in evaluation["notes"]
+        path = evaluate.save(evaluation, tmp_path)
+        assert note in table.render(table.rows([path]))
+
+
+def test_every_column_of_the_stored_results_has_a_metric():
+    for path in installed.evaluations():
+        assert statistics.unknown(json.loads(path.read_text())["statistics"]["columns"]) == []

@@ -60,13 +60,12 @@ def generate(
 
 def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> float:
     """Corpus BLEU-4 in percent, of satlib's own words: it selects the best epoch."""
-    references = {
-        example.image_id: [" ".join(tokenise(line)) for line in example.references]
-        for example in examples
-    }
-    return metrics.bleu(
-        {image: " ".join(captions[image].words) for image in references}, references
-    )["BLEU-4"]
+    spoken = {}
+    references = {}
+    for example in examples:
+        spoken[example.image_id] = " ".join(captions[example.image_id].words)
+        references[example.image_id] = [" ".join(tokenise(line)) for line in example.references]
+    return metrics.bleu(spoken, references)["BLEU-4"]
 
 
 def evaluate(
@@ -81,8 +80,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Caption a split and score the captions: an evaluation.
 
-    `reader` reads the encoder's inputs or annotation vectors by image id. Beam width, length normalisation and `look`, the context
-    vector of hard attention, are the recipe's unless they are given.
+    `reader` reads the encoder's inputs or annotation vectors by image id. Beam width, length
+    normalisation and `look`, the context vector of hard attention, are the recipe's unless they are
+    given.
 
     Raises:
         SatlibError: the split has no images, or `look` is given for a model without hard attention.
@@ -90,17 +90,20 @@ def evaluate(
     examples = images_of(data, split)
     with captioner.looking(look):
         captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
+
+    # An evaluation says how its captions were decoded, not how the recipe would have done it.
     options = {"beam": beam, "length_normalisation": length_normalisation, "look": look}
     given = {name: value for name, value in options.items() if value is not None}
     decoding = msgspec.structs.replace(captioner.recipe.decoding, **given)
     recipe = msgspec.structs.replace(captioner.recipe, decoding=decoding)
+
     columns = maps.sharpness(captions[example.image_id] for example in examples)
-    if (
-        data.name == "scenes" and recipe.decoder.attention != "none"
-    ):  # a uniform map has no peak to measure
+    # Without attention all maps are even, and an even map has no peak.
+    if data.name == "scenes" and recipe.decoder.attention != "none":
         words = [maps.measure_all([example], captions) for example in examples]
         columns["named words"] = [float(len(own)) for own in words]
         columns["peak"] = [sum(word.values["peak"] for word in own) for own in words]
+
     texts = {example.image_id: captions[example.image_id].text for example in examples}
     return {"recipe": msgspec.to_builtins(recipe), **score(texts, data, split, columns)}
 
@@ -117,21 +120,24 @@ def score(
         SatlibError: the captions are not those of the split's images.
     """
     references = {example.image_id: example.references for example in images_of(data, split)}
-    columns, notes = metrics.measure(captions, references)
+    columns, notes = statistics.measure(captions, references)
+
+    # Of a scene everything is known; of a photograph, only what people said.
     if data.name == "scenes":
-        right = [
-            scenes.exact_match(text, scenes.scene(image_id)) for image_id, text in captions.items()
+        columns["exact match"] = [
+            float(scenes.exact_match(text, scenes.scene(image_id)))
+            for image_id, text in captions.items()
         ]
-        columns["exact match"] = [float(exact) for exact in right]
     else:
         columns |= inventions.measure(captions, references)
     columns |= columns_of_maps or {}
+
     return {
         "data": data.name,
         "split": split,
         "images": len(captions),
-        "notes": notes,
-        "metrics": statistics.whole(columns),
+        "notes": notes + statistics.unknown(columns),
+        "metrics": statistics.whole(columns, list(captions.values())),
         "captions": dict(captions),
         "statistics": statistics.stored(columns, list(captions)),
     }
