@@ -14,7 +14,7 @@ from satlib.evaluation import animation
 )
 def test_the_light_walks_along_the_sentence(tmp_path, monkeypatch, size, words):
     """At word t the light is on the t-th column; the frames show each word for its time, all of one size."""
-    monkeypatch.setattr(animation, "LONGEST", 320)
+    monkeypatch.setattr(animation, "LONGER_SIDE", 320)
     count = len(words.split())
     alphas = (
         torch.eye(count + 1, 14).unsqueeze(1).expand(-1, 14, -1)

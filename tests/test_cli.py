@@ -211,7 +211,7 @@ def test_a_folder_is_captioned_into_a_table_that_a_stop_leaves_whole(run, tmp_pa
 
 
 def test_caption_animates(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(animation, "LONGEST", 96)
+    monkeypatch.setattr(animation, "LONGER_SIDE", 96)
     satlib(
         "caption",
         folder / "3.jpg",

@@ -1,10 +1,12 @@
 """Generating the captions of a split, scoring them, and storing both (section 5).
 
-Captions are generated without teacher forcing: the decoder never sees the references. An evaluation is a JSON file:
+Captions are generated without teacher forcing: the decoder never sees the references. An
+evaluation is a JSON file:
 
     recipe, data, split    the whole recipe, decoding as it was done; what was captioned
     metrics, captions      the scores by name, the captions by image id
-    statistics             the numbers of each image that the scores are computed from (`satlib.evaluation.statistics`)
+    statistics             the numbers of each image that the scores are computed from
+                           (`satlib.evaluation.statistics`)
     images, notes          the number of images, and a line for each score that is missing
 """
 
@@ -46,8 +48,10 @@ def generate(
 ) -> dict[str, Caption]:
     """The best caption of each image, by image id."""
     batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
-    captions = {}
+    # The next batch is read while this one is captioned.
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
+
+    captions = {}
     bar = progress_bar(total=len(examples), unit="img", desc="captions", show=progress)
     with captioner.evaluating(), bar:
         for batch, images in zip(batches, inputs, strict=True):
@@ -144,7 +148,9 @@ def score(
 
 
 def read_captions(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The earlier evaluation that a file holds, and its captions; or {} and the captions of {"image id": "caption", ...}.
+    """The earlier evaluation that a file holds, and its captions.
+
+    Of a file {"image id": "caption", ...}: {} and the captions.
 
     Raises:
         SatlibError: the file is missing, or is neither.
