@@ -26,6 +26,7 @@ def animate(
     """
     pixels = plots.scaled(photo, LONGER_SIDE)
     height, width = pixels.shape[:2]
+    # The end mark may have a map, but it has no frame.
     maps = plots.spread(photo.size, alphas[: len(words)], (height, width), view).numpy()
 
     font = ImageFont.truetype(findfont(FontProperties(weight="bold")), LONGER_SIDE // 16)
@@ -34,6 +35,7 @@ def animate(
     step = 1.35 * font.size  # from line to line
     across = width + 3 * LONGER_SIDE // 5
     places = _places(words, font, width + margin, across - margin / 2, step)
+    # All frames have one size: a sentence may be higher than the photograph.
     bottom = places[-1][1] + step
     size = (across, max(height, round(bottom + margin)))
 

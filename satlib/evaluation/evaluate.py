@@ -52,7 +52,12 @@ def generate(
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
 
     captions = {}
-    bar = progress_bar(total=len(examples), unit="img", desc="captions", show=progress)
+    bar = progress_bar(
+        total=len(examples),
+        unit="img",
+        desc="captions",
+        show=progress,
+    )
     with captioner.evaluating(), bar:
         for batch, images in zip(batches, inputs, strict=True):
             hypotheses = captioner.hypotheses(images, beam, length_normalisation)
@@ -67,8 +72,10 @@ def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> 
     spoken = {}
     references = {}
     for example in examples:
-        spoken[example.image_id] = " ".join(captions[example.image_id].words)
-        references[example.image_id] = [" ".join(tokenise(line)) for line in example.references]
+        image_id = example.image_id
+        lines = [tokenise(line) for line in example.references]
+        spoken[image_id] = " ".join(captions[image_id].words)
+        references[image_id] = [" ".join(words) for words in lines]
     return metrics.bleu(spoken, references)["BLEU-4"]
 
 
@@ -104,12 +111,17 @@ def evaluate(
     columns = maps.sharpness(captions[example.image_id] for example in examples)
     # Without attention all maps are even, and an even map has no peak.
     if data.name == "scenes" and recipe.decoder.attention != "none":
-        words = [maps.measure_all([example], captions) for example in examples]
-        columns["named words"] = [float(len(own)) for own in words]
-        columns["peak"] = [sum(word.values["peak"] for word in own) for own in words]
+        columns["named words"] = []
+        columns["peak"] = []
+        for example in examples:
+            words = maps.measure_all([example], captions)
+            hits = sum(word.values["peak"] for word in words)
+            columns["named words"].append(float(len(words)))
+            columns["peak"].append(hits)
 
     texts = {example.image_id: captions[example.image_id].text for example in examples}
-    return {"recipe": msgspec.to_builtins(recipe), **score(texts, data, split, columns)}
+    scored = score(texts, data, split, columns)
+    return {"recipe": msgspec.to_builtins(recipe), **scored}
 
 
 def score(
@@ -123,17 +135,19 @@ def score(
     Raises:
         SatlibError: the captions are not those of the split's images.
     """
-    references = {example.image_id: example.references for example in images_of(data, split)}
+    examples = images_of(data, split)
+    references = {example.image_id: example.references for example in examples}
     columns, notes = statistics.measure(captions, references)
 
     # Of a scene everything is known; of a photograph, only what people said.
     if data.name == "scenes":
-        columns["exact match"] = [
-            float(scenes.exact_match(text, scenes.scene(image_id)))
-            for image_id, text in captions.items()
-        ]
+        columns["exact match"] = []
+        for image_id, text in captions.items():
+            right = scenes.exact_match(text, scenes.scene(image_id))
+            columns["exact match"].append(float(right))
     else:
         columns |= inventions.measure(captions, references)
+    # Captions that another captioner wrote have no maps.
     columns |= columns_of_maps or {}
 
     return {
@@ -157,6 +171,7 @@ def read_captions(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """
     form = 'an evaluation of satlib or {"image id": "caption", ...}'
     content = read_json(path, dict[str, Any], form)
+    # An image may be called "captions", but its caption is no dict.
     if isinstance(content.get("captions"), dict):
         return content, content["captions"]
     return {}, read_json(path, dict[str, str], form)
@@ -175,9 +190,8 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         SatlibError: the file is missing, or is not an evaluation.
     """
-    evaluation = read_json(
-        path, dict[str, Any], "an evaluation", "create it again with `satlib evaluate`"
-    )
+    advice = "create it again with `satlib evaluate`"
+    evaluation = read_json(path, dict[str, Any], "an evaluation", advice)
     if not {"data", "split", "metrics", "statistics"} <= evaluation.keys():
-        raise SatlibError(f"{path} is not an evaluation; create it again with `satlib evaluate`")
+        raise SatlibError(f"{path} is not an evaluation; {advice}")
     return evaluation

@@ -27,6 +27,7 @@ def _kinds_of_words() -> dict[str, str]:
     for line in KINDS:
         words = line.split()
         for word in words:
+            # Both plurals of every word: nobody writes the wrong one.
             for form in (word, f"{word}s", f"{word}es"):
                 kinds[form] = words[0]
     return kinds

@@ -1,4 +1,4 @@
-"""Does attention fall on what a word names? Attention maps compared with regions of the picture (section 5.4).
+"""Does attention fall on what a word names? Maps against regions of the picture (section 5.4).
 
 A map (h, w) is upsampled bilinearly to the 224 x 224 pixels that the encoder sees, and compared
 with the region of what its word names: the visible pixels of a drawn object, or the boxes that
@@ -69,12 +69,13 @@ def sharpness(captions: Iterable[Caption]) -> metrics.Columns:
     words, None for a single map.
     """
     entropies = []
-    movements = []
+    movements: list[float | None] = []
     for caption in captions:
         alphas = caption.alphas.flatten(1)  # (C, L)
         entropies.append(entropy(alphas).mean().item())
         if len(alphas) > 1:
-            movements.append(movement(alphas.unsqueeze(0)).mean().item())
+            distances = movement(alphas.unsqueeze(0))
+            movements.append(distances.mean().item())
         else:
             movements.append(None)
     return {"map entropy": entropies, "map movement": movements}
@@ -87,13 +88,20 @@ def pixel_maps(alphas: Tensor) -> Tensor:
     """
     cells = alphas.double().unsqueeze(1)  # (C, 1, h, w)
     pixels = functional.interpolate(
-        cells, size=(SIZE, SIZE), mode="bilinear", align_corners=False
-    ).squeeze(1)
+        cells,
+        size=(SIZE, SIZE),
+        mode="bilinear",
+        align_corners=False,
+    )
+    pixels = pixels.squeeze(1)
     return pixels / pixels.sum((1, 2), keepdim=True)
 
 
 def measure(
-    image_id: str, alphas: Tensor, targets: Sequence[Target], peaked: bool = True
+    image_id: str,
+    alphas: Tensor,
+    targets: Sequence[Target],
+    peaked: bool = True,
 ) -> list[Measurement]:
     """Compare the maps of a caption's words, alphas (C, h, w), with the regions of what they name.
 
@@ -105,9 +113,13 @@ def measure(
     # Row 0 is the baseline that ignores the word, the mean of the caption's maps.
     alphas = alphas.double()
     alphas = alphas / alphas.sum((1, 2), keepdim=True)
-    maps = [alphas.mean(0), *(alphas[target.index] for target in targets)]
-    pixels = pixel_maps(torch.stack(maps)).flatten(1).numpy()  # (1 + targets, 224 * 224)
-    peaks = pixels.astype(np.float32).argmax(1)  # single precision: equal pixels stay equal
+    maps = [alphas.mean(0)]
+    maps += [alphas[target.index] for target in targets]
+
+    pixels = pixel_maps(torch.stack(maps))  # (1 + targets, 224, 224)
+    pixels = pixels.flatten(1).numpy()
+    # In single precision equal pixels stay equal, and the first of them counts.
+    peaks = pixels.astype(np.float32).argmax(1)
 
     measurements = []
     for row, target in enumerate(targets, 1):
@@ -141,6 +153,7 @@ def summary(measurements: Sequence[Measurement]) -> dict[str, Any]:
         for kind in word.kinds:
             by_kind[kind].append(word)
 
+    # Kinds that are equally frequent stand in alphabetical order.
     kinds = sorted(by_kind, key=lambda kind: (-len(by_kind[kind]), kind))
     return {
         "all": _means(measurements, rows),
@@ -153,7 +166,8 @@ def _means(group: Sequence[Measurement], rows: Mapping[str, int]) -> dict[str, A
     means: dict[str, Any] = {"words": len(group)}
     names = list(group[0].values) if group else []
     for name in names:
-        means[name] = 100 * math.fsum(word.values[name] for word in group) / len(group)
+        total = math.fsum(word.values[name] for word in group)
+        means[name] = 100 * total / len(group)
 
     # A single image has no spread.
     own_rows = [rows[word.image_id] for word in group]
@@ -161,11 +175,13 @@ def _means(group: Sequence[Measurement], rows: Mapping[str, int]) -> dict[str, A
         return means
 
     # For each image the sums of its words' measures, and last how many words it has.
+    numbers = [[*word.values.values(), 1] for word in group]
     sums = np.zeros((len(rows), len(names) + 1))
-    np.add.at(sums, own_rows, [[*word.values.values(), 1] for word in group])
-    totals = statistics.resamples(len(rows)) @ sums  # (R, measures + 1)
-    totals = totals[totals[:, -1] > 0]  # a rare kind is not in every sample
+    np.add.at(sums, own_rows, numbers)
 
+    totals = statistics.resamples(len(rows)) @ sums  # (R, measures + 1)
+    words = totals[:, -1]
+    totals = totals[words > 0]  # a rare kind is not in every sample
     resampled = 100 * totals[:, :-1] / totals[:, -1:]
     intervals = {}
     for name, values in zip(names, resampled.T, strict=True):
@@ -187,7 +203,12 @@ def render(means: Mapping[str, Any]) -> str:
             else:
                 row.append("-")
         rows.append(row)
-    return tabulate(rows, ["percent", "words", *MEASURES], stralign="right", disable_numparse=True)
+    return tabulate(
+        rows,
+        headers=["percent", "words", *MEASURES],
+        stralign="right",
+        disable_numparse=True,
+    )
 
 
 def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
@@ -206,7 +227,8 @@ def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     targets = []
     for index, number in enumerate(scenes.mentions(words, scene)):
         if number is not None:
-            targets.append(Target(index, (kinds[index],), masks[number]))
+            target = Target(index, (kinds[index],), masks[number])
+            targets.append(target)
     return targets
 
 
@@ -226,12 +248,15 @@ def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
         for number in described:
             for index, (kind, _) in phrase.attributes.items():
                 if numbers[index] is None:
-                    targets.append(Target(index, (kind,), masks[number]))
+                    target = Target(index, (kind,), masks[number])
+                    targets.append(target)
     return targets
 
 
 def measure_all(
-    examples: Iterable[Example], captions: Mapping[str, Caption], peaked: bool = True
+    examples: Iterable[Example],
+    captions: Mapping[str, Caption],
+    peaked: bool = True,
 ) -> list[Measurement]:
     """Measure every word of the scenes' captions, by image id, that describes an object."""
     measurements = []
@@ -251,15 +276,20 @@ def in_boxes(boxes: Iterable[Box]) -> np.ndarray:
     inside = np.zeros((SIZE, SIZE), dtype=bool)
     for box in boxes:
         # An edge between two pixels may be off by a rounding error.
-        left, top = (math.floor(edge * SIZE + 1e-9) for edge in box[:2])
-        right, bottom = (math.ceil(edge * SIZE - 1e-9) for edge in box[2:])
-        inside[top:bottom, left:right] = True
+        left, top, right, bottom = box
+        first_row = math.floor(top * SIZE + 1e-9)
+        first_column = math.floor(left * SIZE + 1e-9)
+        end_row = math.ceil(bottom * SIZE - 1e-9)
+        end_column = math.ceil(right * SIZE - 1e-9)
+        inside[first_row:end_row, first_column:end_column] = True
     return inside
 
 
 @torch.inference_mode()
 def forced(
-    captioner: Captioner, batch: Tensor, references: Sequence[Sequence[str]]
+    captioner: Captioner,
+    batch: Tensor,
+    references: Sequence[Sequence[str]],
 ) -> list[list[Tensor]]:
     """The maps of the words of true captions, by teacher forcing: (C, h, w) for each reference.
 
@@ -274,15 +304,22 @@ def forced(
     ids = []
     for row, own in enumerate(references):
         for reference in own:
+            encoded = captioner.vocabulary.encode(reference)
             rows.append(row)
-            ids.append(torch.tensor(captioner.vocabulary.encode(reference)))
+            ids.append(torch.tensor(encoded))
 
     # What follows a caption is padding, which no earlier word depends on.
     words = pad_sequence(ids, True, END).to(a.device)
-    output = captioner.decoder(a[torch.tensor(rows, device=a.device)], words)
+    a_of_rows = a[torch.tensor(rows, device=a.device)]
+    output = captioner.decoder(a_of_rows, words)
+    alphas = output.alphas.float().cpu()  # (rows, C, L)
+    maps = iter(alphas.unflatten(2, captioner.encoder.grid))
 
-    maps = iter(output.alphas.float().cpu().unflatten(2, captioner.encoder.grid))
-    return [[next(maps)[: len(tokenise(reference))] for reference in own] for own in references]
+    result = []
+    for own in references:
+        lengths = [len(tokenise(reference)) for reference in own]
+        result.append([next(maps)[:length] for length in lengths])
+    return result
 
 
 def measure_true(
@@ -302,10 +339,12 @@ def measure_true(
     peaked = captioner.recipe.decoder.attention != "none"
     known = [example for example in examples if example.image_id in entities]
     batches = [known[start : start + BATCH] for start in range(0, len(known), BATCH)]
+    # The next batch is read while this one is measured.
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
 
     measurements = []
-    for batch, images in zip(progress_bar(batches, desc="true captions"), inputs, strict=True):
+    bar = progress_bar(batches, desc="true captions")
+    for batch, images in zip(bar, inputs, strict=True):
         # Of two equal references of an image, one.
         references = [list(dict.fromkeys(example.references)) for example in batch]
         maps = forced(captioner, images, references)
@@ -326,7 +365,10 @@ def measure_true(
 
 
 def _phrase_targets(
-    entities: Entities, example: Example, reference: str, seen: Box
+    entities: Entities,
+    example: Example,
+    reference: str,
+    seen: Box,
 ) -> list[Target]:
     """The last words of a reference's phrases that have boxes in the seen part of a photograph."""
     phrases = entities.phrases(example.image_id, tokenise(reference), seen)

@@ -83,8 +83,10 @@ def split_words(
     raw = list(hypotheses.values())
     for image in hypotheses:
         raw += references[image]
-    lines = iter(ptb.split([_one_line(caption) for caption in raw]))
+    flat = [_one_line(caption) for caption in raw]
+    lines = iter(ptb.split(flat))
 
+    # The lines come back in the order in which they were given.
     generated = {image: next(lines) for image in hypotheses}
     human = {}
     for image in hypotheses:
@@ -110,7 +112,8 @@ def ngrams(words: Sequence[Hashable]) -> Counter[_Ngram]:
     """How often each n-gram, n = 1 to 4, occurs in a caption."""
     counts: Counter[_Ngram] = Counter()
     for n in range(1, MAX_N + 1):
-        counts.update(tuple(words[start : start + n]) for start in range(len(words) - n + 1))
+        starts = range(len(words) - n + 1)
+        counts.update(tuple(words[start : start + n]) for start in starts)
     return counts
 
 
@@ -136,13 +139,15 @@ def bleu_counts(
     lengths = [len(reference) for reference in references]
     closest = min(lengths, key=lambda length: (abs(length - len(words)), length))
 
+    # "the the the" matches no more often than one reference has "the".
     most: Counter[_Ngram] = Counter()
     for reference in references:
         most |= ngrams(reference)
 
     matches = [0] * MAX_N
     for ngram, count in ngrams(words).items():
-        matches[len(ngram) - 1] += min(count, most[ngram])
+        n = len(ngram)
+        matches[n - 1] += min(count, most[ngram])
     return len(words), closest, *matches
 
 
@@ -156,10 +161,18 @@ def bleu_scores(sums: np.ndarray, guesses: np.ndarray) -> dict[str, np.ndarray]:
     small = 1e-9
     tiny = 1e-15
 
-    precision = (sums[:, 2:] + tiny) / (guesses + small)  # (R, 4)
-    bleu = np.cumprod(precision, axis=1) ** (1 / np.arange(1, MAX_N + 1))  # (R, 4)
-    ratio = (sums[:, 0] + tiny) / (sums[:, 1] + small)  # of the lengths, (R,)
-    penalty = np.where(ratio < 1, np.exp(1 - 1 / np.minimum(ratio, 1)), 1.0)  # (R,)
+    # BLEU-n is the geometric mean of the precisions of 1 to n words.
+    matches = sums[:, 2:]
+    precision = (matches + tiny) / (guesses + small)  # (R, 4)
+    orders = np.arange(1, MAX_N + 1)
+    bleu = np.cumprod(precision, axis=1) ** (1 / orders)  # (R, 4)
+
+    # A corpus as long as its references has no penalty.
+    words = sums[:, 0]
+    reference_words = sums[:, 1]
+    ratio = (words + tiny) / (reference_words + small)  # (R,)
+    brevity = np.exp(1 - 1 / np.minimum(ratio, 1))
+    penalty = np.where(ratio < 1, brevity, 1.0)
 
     scores = {}
     for n in range(1, MAX_N + 1):
@@ -194,16 +207,25 @@ def bleu(hypotheses: Captions, references: References) -> dict[str, float]:
 def rouge_columns(captions: Captions, references: References) -> Columns:
     """ROUGE-L of each caption in percent."""
     rouge = Rouge()
-    scores = [rouge.calc_score([line], references[image]) for image, line in captions.items()]
-    return {"ROUGE-L": [100 * float(score) for score in scores]}
+    scores = []
+    for image, line in captions.items():
+        score = rouge.calc_score([line], references[image])
+        scores.append(100 * float(score))
+    return {"ROUGE-L": scores}
 
 
 def cider_columns(captions: Captions, references: References) -> Columns:
     """CIDEr-D of each caption in percent; these references give the weights of n-grams."""
-    words = {image: [line.split() for line in lines] for image, lines in references.items()}
+    words = {}
+    for image, lines in references.items():
+        words[image] = [line.split() for line in lines]
     cider = Cider(words)
-    scores = [cider.score(image, line.split()) for image, line in captions.items()]
-    return {"CIDEr": [100 * score for score in scores]}
+
+    scores = []
+    for image, line in captions.items():
+        score = cider.score(image, line.split())
+        scores.append(100 * score)
+    return {"CIDEr": scores}
 
 
 class Cider:
@@ -215,11 +237,12 @@ class Cider:
         self._images: Counter[_Ngram] = Counter()
         for own in references.values():
             # An image counts once, however many of its references have the n-gram.
-            self._images.update({ngram for words in own for ngram in ngrams(words)})
+            of_image = set().union(*map(ngrams, own))
+            self._images.update(of_image)
 
-        self._vectors = {
-            image: [self._vector(words) for words in own] for image, own in references.items()
-        }
+        self._vectors = {}
+        for image, own in references.items():
+            self._vectors[image] = [self._vector(words) for words in own]
 
     def score(self, image_id: str, words: Sequence[Hashable]) -> float:
         """CIDEr-D of a caption, 0 to 10."""
@@ -237,10 +260,14 @@ class Cider:
         """A caption's length; for each n, the weights of its n-grams and their norm."""
         weights: list[dict[_Ngram, float]] = [{} for _ in range(MAX_N)]
         for ngram, count in ngrams(words).items():
-            rarity = math.log(self._number / max(self._images[ngram], 1))
+            images = max(self._images[ngram], 1)
+            rarity = math.log(self._number / images)
             weights[len(ngram) - 1][ngram] = count * rarity
 
-        norms = [math.sqrt(sum(weight**2 for weight in own.values())) for own in weights]
+        norms = []
+        for own in weights:
+            squares = sum(weight**2 for weight in own.values())
+            norms.append(math.sqrt(squares))
         return len(words), weights, norms
 
     @staticmethod
@@ -252,7 +279,7 @@ class Cider:
         similarity = 0.0
         for n in range(MAX_N):
             if not (norms[n] and their_norms[n]):
-                continue  # a caption of fewer than n words has no n-gram
+                continue  # no n-grams, or only such as every image has
             theirs = their_weights[n]
             # The minimum: repeating an n-gram earns no more than the reference has of it.
             shared = sum(
@@ -271,7 +298,8 @@ def java_available() -> bool:
     java = shutil.which("java")
     if java is None:
         return False
-    return subprocess.run([java, "-version"], capture_output=True).returncode == 0
+    finished = subprocess.run([java, "-version"], capture_output=True)
+    return finished.returncode == 0
 
 
 def meteor_columns(captions: Captions, references: References) -> Columns:
@@ -280,8 +308,12 @@ def meteor_columns(captions: Captions, references: References) -> Columns:
     Raises:
         SatlibError: the captions are not English, Java does not work, or METEOR fails.
     """
-    foreign = [line for line in captions.values() if any(map(is_character, line.split()))]
-    if len(foreign) > len(captions) / 2:
+    # METEOR's stems, synonyms and paraphrases are English.
+    foreign = 0
+    for line in captions.values():
+        if any(map(is_character, line.split())):
+            foreign += 1
+    if foreign > len(captions) / 2:
         raise SatlibError("METEOR is missing: it is for English")
 
     try:
@@ -308,30 +340,40 @@ def meteor_statistics(hypotheses: Captions, references: References) -> np.ndarra
     padded = []
     for image in hypotheses:
         lines = references[image]
-        padded += [*lines, *[lines[-1]] * (most - len(lines))]
+        padded += lines
+        padded += [lines[-1]] * (most - len(lines))
 
     with tempfile.TemporaryDirectory(prefix="satlib-meteor-") as folder:
         _write_lines(Path(folder, "hypotheses"), hypotheses.values())
         _write_lines(Path(folder, "references"), padded)
+        # -ssOut prints what it counts in place of scores.
         command = ["java", "-Xmx2G", *_LOCALE, "-jar", str(_METEOR_JAR)]
         command += ["hypotheses", "references", "-ssOut", "-r", str(most)]
         command += ["-l", "en", "-norm", "-a", str(_PARAPHRASES)]
-        finished = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8")
+        finished = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            encoding="utf-8",
+        )
     if finished.returncode:
         raise SatlibError(f"METEOR is missing: {finished.stderr.strip()}")
 
-    counts = np.array([line.split() for line in finished.stdout.splitlines()], dtype=np.float64)
+    rows = [line.split() for line in finished.stdout.splitlines()]
+    counts = np.array(rows, dtype=np.float64)  # (N, 23)
     words = counts[:, :2]  # of the caption, of the reference
     chunks = counts[:, 20]
     matched = counts[:, 21:23]
     # When it scores, the program counts no chunk in a caption that equals its reference.
-    chunks[(matched == words).all(1) & (chunks == 1)] = 0
+    equal = (matched == words).all(1) & (chunks == 1)
+    chunks[equal] = 0
     return counts
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write lines, each with its end."""
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    text = "".join(f"{line}\n" for line in lines)
+    path.write_text(text, encoding="utf-8")
 
 
 def meteor_scores(sums: np.ndarray) -> np.ndarray:
@@ -347,10 +389,14 @@ def meteor_scores(sums: np.ndarray) -> np.ndarray:
     chunks = sums[:, 20]
     matched = sums[:, 21:23]
 
-    weighted = np.einsum("rskc,s,k->rc", stages, _WEIGHTS, (_DELTA, 1 - _DELTA))
-    whole = _DELTA * (words - functions) + (1 - _DELTA) * functions
-    precision, recall = (weighted / np.where(whole > 0, whole, 1)).T
-    mean = precision * recall / np.maximum(_ALPHA * precision + (1 - _ALPHA) * recall, 1e-300)
+    # Content words weigh more than function words, and exact matches more than paraphrases.
+    of_kinds = (_DELTA, 1 - _DELTA)
+    weighted = np.einsum("rskc,s,k->rc", stages, _WEIGHTS, of_kinds)  # (R, 2)
+    whole = _DELTA * (words - functions) + (1 - _DELTA) * functions  # (R, 2)
+    shares = weighted / np.where(whole > 0, whole, 1)
+    precision, recall = shares.T
+    balance = _ALPHA * precision + (1 - _ALPHA) * recall
+    mean = precision * recall / np.maximum(balance, 1e-300)
 
     # Matches that are spread over many chunks are in another order than the reference's.
     fragmentation = chunks / np.maximum(matched.mean(1), 1e-300)

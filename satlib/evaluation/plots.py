@@ -34,7 +34,8 @@ _WORD = 21.0  # points: a word above its picture, if it is not too long
 _DPI = 144  # two pixels per point
 # The share of their (gamma-coded) value that pixels without attention keep: 27 % of their light.
 _DIMMED = 0.55
-_LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green and blue (ITU-R BT.601)
+# The brightness of red, green and blue (ITU-R BT.601).
+_LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
 class NotebookFigure(Figure):
@@ -44,17 +45,26 @@ class NotebookFigure(Figure):
 
     def _ipython_display_(self) -> None:
         """Display the figure once; with pyplot, IPython would otherwise display it twice."""
+        # Only a notebook is sure to have IPython.
         from IPython.display import Image as DisplayedImage
         from IPython.display import display
 
         content = io.BytesIO()
         self.savefig(content, dpi=_DPI, **self.display_as)
-        width = round(100 * self.get_figwidth())
-        display(DisplayedImage(content.getvalue(), format=self.display_as["format"], width=width))
+        # An inch has 144 pixels and takes 100 of the page's: sharp on dense screens.
+        picture = DisplayedImage(
+            content.getvalue(),
+            format=self.display_as["format"],
+            width=round(100 * self.get_figwidth()),
+        )
+        display(picture)
 
 
 class Photographs(NotebookFigure):
-    """A figure that a notebook displays as a JPEG, much smaller than a PNG; nbconvert does not show WebP."""
+    """A figure that a notebook displays as a JPEG, which is much smaller than a PNG.
+
+    WebP would be smaller still, but nbconvert does not show it.
+    """
 
     display_as: ClassVar[dict[str, Any]] = {
         "format": "jpeg",
@@ -76,7 +86,12 @@ def save(figure: Figure, path: Path) -> None:
     It has no date and no version, so that the same figure gives the same bytes.
     """
     with replacing(path) as partial:
-        figure.savefig(partial, format="png", dpi=_DPI, metadata={"Software": None})
+        figure.savefig(
+            partial,
+            format="png",
+            dpi=_DPI,
+            metadata={"Software": None},
+        )
 
 
 def attention_figure(
@@ -98,22 +113,43 @@ def attention_figure(
         raise ValueError(
             f"{len(words)} words need as many maps, or one more for the end mark, not {len(alphas)}"
         )
+    # A small photograph is not enlarged beyond what the encoder sees.
     pixels = scaled(photo, SIZE if max(photo.size) <= SIZE else 2 * SIZE)
-    maps = spread(photo.size, alphas, pixels.shape[:2], view).numpy()
+    height, width = pixels.shape[:2]
+    maps = spread(photo.size, alphas, (height, width), view).numpy()
 
-    figure = _strip(1 + len(maps), pixels.shape[0] / pixels.shape[1], labels=betas is not None)
-    axes = figure.axes
-    axes[0].imshow(pixels)
-    for axis, word, alpha in zip(axes[1:], [*words, END_LABEL], maps, strict=False):
+    figure = _strip(1 + len(maps), height / width, labels=betas is not None)
+    first, *others = figure.axes
+    first.imshow(pixels)
+    # The label of the end mark is used only if there is a map for it.
+    labels = [*words, END_LABEL]
+    for axis, word, alpha in zip(others, labels, maps, strict=False):
         axis.imshow(light(pixels, alpha))
         # A nearly even map has no region to enclose.
         if min(alpha.shape) > 1 and alpha.min() < alpha.max() / 2:
-            axis.contour(strength(alpha), levels=[0.5], colors="white", linewidths=0.8, alpha=0.9)
-        axis.set_title(word, fontsize=_fitted(word), pad=4, color=BRIGHT, parse_math=False)
+            axis.contour(
+                strength(alpha),
+                levels=[0.5],
+                colors="white",
+                linewidths=0.8,
+                alpha=0.9,
+            )
+        axis.set_title(
+            word,
+            fontsize=_fitted(word),
+            pad=4,
+            color=BRIGHT,
+            parse_math=False,
+        )
 
     if betas is not None:
-        for axis, beta in zip(axes[1:], betas.tolist(), strict=False):
-            axis.set_xlabel(f"β = {beta:.2f}", fontsize=10, labelpad=2, color=PALE)
+        for axis, beta in zip(others, betas.tolist(), strict=False):
+            axis.set_xlabel(
+                f"β = {beta:.2f}",
+                fontsize=10,
+                labelpad=2,
+                color=PALE,
+            )
     if path is not None:
         save(figure, path)
     return figure
@@ -129,7 +165,13 @@ def _strip(panels: int, shape: float, labels: bool) -> Strip:
     shape = min(max(shape, 0.5), 1.5)
     height = _PANEL * shape + (0.62 if labels else 0.4)
     figure = Strip(figsize=(_PANEL * columns, height * rows))
-    figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.05, wspace=0, hspace=0)
+    figure.set_layout_engine(
+        "constrained",
+        w_pad=0.03,
+        h_pad=0.05,
+        wspace=0,
+        hspace=0,
+    )
 
     for axis in figure.subplots(rows, columns, squeeze=False).flatten():
         axis.set_xticks([])
@@ -141,7 +183,8 @@ def _strip(panels: int, shape: float, labels: bool) -> Strip:
 def _fitted(word: str) -> float:
     """The size of a word's font in points: smaller for a long word, to fit its panel."""
     text = word.replace("$", r"\$")  # a dollar, not a formula
-    width = TextPath((0, 0), text, size=_WORD).get_extents().width
+    path = TextPath((0, 0), text, size=_WORD)
+    width = path.get_extents().width
     room = 0.92 * 72 * _PANEL  # points
     return _WORD * min(1, room / max(width, 1))
 
@@ -167,13 +210,22 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
     for axis, key, label, style, color in curves:
         if any(key in line for line in epochs):  # training on rewards has no train NLL
             values = [line.get(key, math.nan) for line in epochs]
-            axis.plot(numbers, values, style, label=label, color=color, linewidth=1.8, markersize=5)
+            axis.plot(
+                numbers,
+                values,
+                style,
+                label=label,
+                color=color,
+                linewidth=1.8,
+                markersize=5,
+            )
 
-    kept = [line["epoch"] for line in epochs if line.get("kept")][-1]
-    lowest = min(epochs, key=lambda line: (line["dev_nll"], line["epoch"]))["epoch"]
+    # The last epoch that was kept is the best one.
+    kept = [line for line in epochs if line.get("kept")][-1]
+    lowest = min(epochs, key=lambda line: (line["dev_nll"], line["epoch"]))
     for axis in (left, right):
-        _mark(axis, kept, "kept", "-")
-        _mark(axis, lowest, "lowest dev NLL", ":")
+        _mark(axis, kept["epoch"], "kept", "-")
+        _mark(axis, lowest["epoch"], "lowest dev NLL", ":")
         axis.set_xlabel("epoch")
         axis.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -184,10 +236,22 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def _mark(axis: Axes, epoch: int, name: str, dash: str) -> None:
+def _mark(
+    axis: Axes,
+    epoch: int,
+    name: str,
+    dash: str,
+) -> None:
     """A vertical line at an epoch."""
     label = f"{name}: epoch {epoch}"
-    axis.axvline(epoch, label=label, color=INK, linewidth=1.5, zorder=1.5, linestyle=dash)
+    axis.axvline(
+        epoch,
+        label=label,
+        color=INK,
+        linewidth=1.5,
+        zorder=1.5,
+        linestyle=dash,
+    )
 
 
 def _legend(figure: Figure) -> None:
@@ -230,7 +294,8 @@ def _smooth(maps: Tensor, sigma: float) -> Tensor:
     """
     width = maps.shape[2]
     radius = int(4 * sigma + 0.5)
-    kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1) / sigma) ** 2)
+    offsets = torch.arange(-radius, radius + 1)
+    kernel = torch.exp(-0.5 * (offsets / sigma) ** 2)
     kernel = kernel / kernel.sum()  # (2 * radius + 1,)
 
     # For every pixel and every place beyond the border, the pixel that is seen there.
@@ -245,7 +310,12 @@ def _smooth(maps: Tensor, sigma: float) -> Tensor:
     return maps @ matrix.T
 
 
-def lit(photo: Image.Image, alphas: Tensor, longest: int = SIZE, view: str = "whole") -> np.ndarray:
+def lit(
+    photo: Image.Image,
+    alphas: Tensor,
+    longest: int = SIZE,
+    view: str = "whole",
+) -> np.ndarray:
     """Draw a photograph lit by each of several maps: (C, h, w) -> (C, H, W, 3), uint8.
 
     Its longer side has `longest` pixels.
@@ -258,13 +328,18 @@ def lit(photo: Image.Image, alphas: Tensor, longest: int = SIZE, view: str = "wh
 def scaled(photo: Image.Image, longest: int = SIZE) -> np.ndarray:
     """A photograph scaled so that its longer side has `longest` pixels: RGB (H, W, 3), 0 to 1."""
     factor = longest / max(photo.size)
-    width, height = (max(1, round(factor * side)) for side in photo.size)
-    small = photo.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(small, dtype=np.float32) / 255
+    width = max(1, round(factor * photo.width))
+    height = max(1, round(factor * photo.height))
+    rgb = photo.convert("RGB")
+    resized = rgb.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(resized, dtype=np.float32) / 255
 
 
 def spread(
-    photo: tuple[int, int], alphas: Tensor, size: tuple[int, int], view: str = "whole"
+    photo: tuple[int, int],
+    alphas: Tensor,
+    size: tuple[int, int],
+    view: str = "whole",
 ) -> Tensor:
     """Upsample maps onto the part of a photograph that the encoder saw: (C, h, w) -> (C, H, W).
 
@@ -281,13 +356,18 @@ def spread(
     return maps
 
 
-def _pixels(begin: float, end: float, size: int) -> tuple[int, int]:
+def _pixels(
+    begin: float,
+    end: float,
+    size: int,
+) -> tuple[int, int]:
     """The first pixel and the one after the last.
 
     There is at least one: of a very long photograph, "crop" may see less than a pixel.
     """
     first = min(max(round(begin), 0), size - 1)
-    return first, max(min(round(end), size), first + 1)
+    after = max(min(round(end), size), first + 1)
+    return first, after
 
 
 def strength(alpha: np.ndarray) -> np.ndarray:
@@ -295,7 +375,8 @@ def strength(alpha: np.ndarray) -> np.ndarray:
 
     Its minimum is not subtracted, so a nearly even map stays near 1.
     """
-    return (alpha / max(float(alpha.max()), 1e-12)).clip(0, 1)
+    maximum = max(float(alpha.max()), 1e-12)
+    return (alpha / maximum).clip(0, 1)
 
 
 def light(pixels: np.ndarray, alpha: np.ndarray) -> np.ndarray:

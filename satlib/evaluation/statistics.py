@@ -11,7 +11,7 @@ CIDEr's n-gram weights are always those of the whole set.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,10 @@ class Statistics:
         `captions` are those of the same file, by image id; a few metrics need them.
         """
         images = tuple(sorted(stored["images"]))
-        values = np.array([stored["images"][image] for image in images], dtype=np.float64)
+        rows = [stored["images"][image] for image in images]
+        values = np.array(rows, dtype=np.float64)  # (N, P)
 
+        # A file from elsewhere may have no captions, or not all of them.
         texts: tuple[str, ...] = ()
         if captions and captions.keys() >= set(images):
             texts = tuple(captions[image] for image in images)
@@ -65,28 +67,34 @@ class Samples:
 
     def values(self, column: str) -> np.ndarray:
         """A column: the numbers of the N images, (N,)."""
-        return self.statistics.values[:, self.statistics.columns.index(column)]
+        index = self.statistics.columns.index(column)
+        return self.statistics.values[:, index]
 
     @cached_property
     def _sums(self) -> np.ndarray:
-        """The sums of all P columns in one product, (R, P); what an image does not have adds 0."""
+        """The sums of all P columns, (R, P); what an image does not have adds 0."""
+        # One product for all columns is far faster than one for each metric.
         values = self.statistics.values
-        return self.counts @ np.where(np.isfinite(values), values, 0.0)
+        present = np.isfinite(values)
+        return self.counts @ np.where(present, values, 0.0)
 
     def sums(self, *columns: str) -> np.ndarray:
         """The sum of each column over the images of each sample, (R, number of columns)."""
-        return self._sums[:, [self.statistics.columns.index(column) for column in columns]]
+        indices = [self.statistics.columns.index(column) for column in columns]
+        return self._sums[:, indices]
 
     def mean(self, column: str, factor: float = 1.0) -> np.ndarray:
         """`factor` times the mean of a column over the images that have the number, (R,)."""
-        present = np.isfinite(self.values(column)).astype(np.float64)
-        images = self.counts @ present
-        return factor * self.sums(column)[:, 0] / np.maximum(images, 1)
+        present = np.isfinite(self.values(column))  # (N,)
+        images = self.counts @ present.astype(np.float64)  # (R,)
+        sums = self.sums(column)[:, 0]
+        # A sample in which no image has the number scores 0.
+        return factor * sums / np.maximum(images, 1)
 
     def share(self, part: str, whole: str) -> np.ndarray:
         """The sum of one column in percent of the sum of another, (R,)."""
-        sums = self.sums(part, whole)
-        return 100 * sums[:, 0] / np.maximum(sums[:, 1], 1)
+        parts, wholes = self.sums(part, whole).T
+        return 100 * parts / np.maximum(wholes, 1)
 
 
 @dataclass(frozen=True)
@@ -107,12 +115,14 @@ class Metric:
     @classmethod
     def mean(cls, column: str, factor: float = 1.0, **options: Any) -> "Metric":
         """`factor` times the mean of a column, named like it."""
-        return cls(column, (column,), lambda samples: samples.mean(column, factor), **options)
+        score = partial(Samples.mean, column=column, factor=factor)
+        return cls(column, (column,), score, **options)
 
     @classmethod
     def share(cls, part: str, whole: str, **options: Any) -> "Metric":
         """The sum of one column in percent of the sum of another, named like the first."""
-        return cls(part, (part, whole), lambda samples: samples.share(part, whole), **options)
+        score = partial(Samples.share, part=part, whole=whole)
+        return cls(part, (part, whole), score, **options)
 
 
 def _bleu(name: str, **options: Any) -> Metric:
@@ -148,7 +158,12 @@ METRICS = [
     _bleu("BLEU-3 (no brevity penalty)", heading="BLEU-3"),
     _bleu("BLEU-4 (no brevity penalty)", heading="BLEU-4", compared=True),
     Metric.mean("ROUGE-L", measure=metrics.rouge_columns),
-    Metric.mean("CIDEr", measure=metrics.cider_columns, heading="CIDEr", compared=True),
+    Metric.mean(
+        "CIDEr",
+        measure=metrics.cider_columns,
+        heading="CIDEr",
+        compared=True,
+    ),
     Metric(
         "METEOR",
         METEOR,
@@ -186,7 +201,8 @@ def measure(captions: Captions, references: References) -> tuple[Columns, list[s
     columns: Columns = {}
     notes = []
     # Metrics of the same columns name the same function, which runs once.
-    for function in dict.fromkeys(metric.measure for metric in METRICS if metric.measure):
+    functions = [metric.measure for metric in METRICS if metric.measure]
+    for function in dict.fromkeys(functions):
         try:
             columns |= function(split_captions, split_references)
         except SatlibError as error:
@@ -218,6 +234,7 @@ def _short(number: float | None) -> float | int | None:
         return None
     if float(number).is_integer():
         return int(number)
+    # Three decimals keep the files small and change no score by more than 0.001.
     return round(float(number), 3)
 
 
@@ -231,6 +248,7 @@ def scores(statistics: Statistics, counts: np.ndarray) -> dict[str, np.ndarray]:
     if statistics.captions:
         available.add("captions")
 
+    # Scores whose columns are missing are left out: METEOR needs Java, exact match a drawn scene.
     result = {}
     for metric in METRICS:
         if available.issuperset(metric.columns):
@@ -240,19 +258,22 @@ def scores(statistics: Statistics, counts: np.ndarray) -> dict[str, np.ndarray]:
 
 def whole(columns: Columns, captions: Sequence[str] = ()) -> dict[str, float]:
     """The scores of all images, from their columns and captions."""
-    values = np.array(list(columns.values()), dtype=np.float64).T  # (N, P)
+    rows = list(columns.values())
+    values = np.array(rows, dtype=np.float64).T  # (N, P)
     images = tuple(map(str, range(len(values))))
     statistics = Statistics(tuple(columns), images, values, tuple(captions))
 
-    once = np.ones((1, len(images)))
-    return {name: float(score[0]) for name, score in scores(statistics, once).items()}
+    once = scores(statistics, np.ones((1, len(images))))
+    return {name: float(score[0]) for name, score in once.items()}
 
 
 @lru_cache(maxsize=8)
 def resamples(images: int) -> np.ndarray:
     """How often each image is in each bootstrap sample: (RESAMPLES, images); always the same."""
+    # The same seed for all models: their differences are of the same images.
+    random = np.random.default_rng(0)
     chances = np.full(images, 1 / images)
-    drawn = np.random.default_rng(0).multinomial(images, chances, size=RESAMPLES)
+    drawn = random.multinomial(images, chances, size=RESAMPLES)
     return drawn.astype(np.float64)
 
 
@@ -274,14 +295,16 @@ def differences(a: Statistics, b: Statistics) -> dict[str, tuple[float, float, f
     Both are of the same N images.
     """
     assert a.images == b.images
-    # The first "sample" has each image once and gives the difference itself.
+    # The first sample has each image once and gives the difference itself.
     once = np.ones((1, len(a.images)))
     counts = np.concatenate([once, resamples(len(a.images))])
     scores_a = scores(a, counts)
     scores_b = scores(b, counts)
 
+    # Only one of them may have a score: METEOR, for example, where the other had no Java.
     result = {}
     for name in scores_a.keys() & scores_b.keys():
-        lead = scores_a[name] - scores_b[name]
-        result[name] = (float(lead[0]), *interval(lead[1:]))
+        leads = scores_a[name] - scores_b[name]
+        low, high = interval(leads[1:])
+        result[name] = (float(leads[0]), low, high)
     return result

@@ -55,6 +55,7 @@ class Row:
 
 def columns() -> list[Metric]:
     """The metrics that have a column: those of the paper, then the others."""
+    # Sorting is stable: the others stay in the order of METRICS.
     shown = [metric for metric in statistics.METRICS if metric.heading]
     return sorted(shown, key=lambda metric: metric.heading not in PAPER)
 
@@ -72,8 +73,9 @@ def rows(paths: Iterable[Path], split: str = "test") -> list[Row]:
         evaluation = evaluate.read(path)
         if evaluation["split"] == split:
             ours.append(_row(path, evaluation))
-    unpublished = {row.data for row in ours} - PUBLISHED.keys()
 
+    # The paper's data sets first.
+    unpublished = {row.data for row in ours} - PUBLISHED.keys()
     table = []
     for data in (*PUBLISHED, *sorted(unpublished)):
         published = PUBLISHED.get(data, {})
@@ -88,10 +90,14 @@ def _row(path: Path, evaluation: Mapping[str, Any]) -> Row:
     grounded = path.with_name(f"ground-{evaluation['split']}.json")
     if grounded.is_file():
         content = read_json(grounded, dict[str, Any], "a result of satlib ground")
+        # Of generated captions, the evaluation itself has the peak.
         means = content.get("true", {}).get("all", {})
-        scores |= {name: means[name] for name in ("mass", "peak") if name in means}
+        for name in ("mass", "peak"):
+            if name in means:
+                scores[name] = means[name]
 
-    kept = Statistics.restored(evaluation["statistics"], evaluation.get("captions"))
+    captions = evaluation.get("captions")
+    kept = Statistics.restored(evaluation["statistics"], captions)
     intervals = statistics.intervals(kept)
 
     figures = {}
@@ -104,19 +110,27 @@ def _row(path: Path, evaluation: Mapping[str, Any]) -> Row:
             low, high = intervals[metric.name]
             half_widths[metric.heading] = (high - low) / 2
 
-    data = _NAMES.get(evaluation["data"].lower(), evaluation["data"])
-    return Row(data, path.resolve().parent.name, figures, half_widths, kept)
+    # The paper writes "Flickr8k", an evaluation "flickr8k".
+    data = evaluation["data"]
+    data = _NAMES.get(data.lower(), data)
+    name = path.resolve().parent.name
+    return Row(data, name, figures, half_widths, kept)
 
 
 def render(rows: Sequence[Row]) -> str:
     """Lay out the table, with notes on the columns, and the table of differences below it."""
-    shown = [metric for metric in columns() if any(metric.heading in row.figures for row in rows)]
+    # A column in which no row has a figure is left out.
+    filled = set().union(*(row.figures for row in rows))
+    shown = [metric for metric in columns() if metric.heading in filled]
+
     cells = []
     for row in rows:
         name = f"satlib: {row.name}" if row.ours else row.name
-        cells.append([row.data, name, *(_figure(row, metric) for metric in shown)])
+        figures = [_figure(row, metric) for metric in shown]
+        cells.append([row.data, name, *figures])
     headings = ["Data", "Model", *map(_heading, shown)]
-    parts = [_table(cells, headings, 2), "\n".join([*NOTES, *_unknown(rows)])]
+    notes = [*NOTES, *_unknown(rows)]
+    parts = [_table(cells, headings, 2), "\n".join(notes)]
 
     if compared := compare(rows):
         headings = ["Data", "Model", "less", *map(_heading, _compared())]
@@ -142,6 +156,7 @@ def _figure(row: Row, metric: Metric) -> str:
 
 def _unknown(rows: Sequence[Row]) -> list[str]:
     """A line for each column of an evaluation that no metric knows."""
+    # A dict, because every column is named once.
     kept = {}
     for row in rows:
         if row.statistics:
@@ -149,9 +164,15 @@ def _unknown(rows: Sequence[Row]) -> list[str]:
     return statistics.unknown(kept)
 
 
-def _table(cells: Sequence[Sequence[str]], headers: Sequence[str], words: int) -> str:
+def _table(
+    cells: Sequence[Sequence[str]],
+    headers: Sequence[str],
+    words: int,
+) -> str:
     """Lay out cells; the first `words` columns are text, the others numbers."""
-    alignment = ["left"] * words + ["right"] * (len(headers) - words)
+    alignment = ["left"] * words
+    alignment += ["right"] * (len(headers) - words)
+    # Figures come with their decimals, which tabulate would otherwise cut.
     return tabulate(cells, headers, colalign=alignment, disable_numparse=True)
 
 
@@ -174,7 +195,8 @@ def compare(rows: Sequence[Row]) -> list[list[str]]:
         leads = statistics.differences(row.statistics, soft)
         line = [row.data, row.name, partner]
         for metric in _compared():
-            lead, low, high = leads.get(metric.name, (math.nan, math.nan, math.nan))
+            # A score that one of the two does not have is printed as nan.
+            lead, low, high = leads.get(metric.name, [math.nan] * 3)
             places = f"+.{metric.decimals}f"
             line.append(f"{lead:{places}} ({low:{places}} to {high:{places}})")
         lines.append(line)
