@@ -1,4 +1,4 @@
-"""An animated caption: a frame for each word, its light where the map is, and the sentence whole beside it."""
+"""An animated caption: a frame for each word, lit where its map is, beside the whole sentence."""
 
 import numpy as np
 import pytest

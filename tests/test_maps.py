@@ -1,4 +1,5 @@
-"""Maps against regions: measures by hand and by loops over pixels; maps that are right or wrong on purpose; boxes of phrases."""
+"""Maps against regions: measures by hand and by loops over pixels; maps that are right or wrong on
+purpose; boxes of phrases."""
 
 import math
 
@@ -36,9 +37,10 @@ def measures(alpha, mask, **options):
 def test_measures_by_hand():
     """A map of 2x2 whose left column has all the weight.
 
-    Upsampled to 224 pixels, each row is 1 for 56 pixels, falls to 0 over 112, and is 0 for 56: it sums to 56 + 112 / 2 = 112. The
-    left half has 56 + 56 * (1 + 0.5) / 2 = 98 of that, which is 7/8; the first quarter has 56, which is 1/2. The centre's pixel is
-    right of the middle. The caption's mean map has half of this weight and half of an even map's.
+    Upsampled to 224 pixels, each row is 1 for 56 pixels, falls to 0 over 112, and is 0 for 56: it
+    sums to 56 + 112 / 2 = 112. The left half has 56 + 56 * (1 + 0.5) / 2 = 98 of that, which is
+    7/8; the first quarter has 56, which is 1/2. The centre's pixel is right of the middle. The
+    caption's mean map has half of this weight and half of an even map's.
     """
     alpha = torch.tensor([[0.5, 0.0], [0.5, 0.0]])
     for region, mass, area, hits in (
@@ -55,7 +57,10 @@ def test_measures_by_hand():
 
 
 def test_pixels_of_boxes():
-    """A box has each pixel that it touches: a thin one has a column, and one along the edges of pixels no more than it covers."""
+    """A box has each pixel that it touches: a thin one has a column.
+
+    One along the edges of pixels has no more than it covers.
+    """
     assert box(0.3, 0, 0.30001, 1).sum() == 224
     assert box(0.5, 0.5, 0.75, 0.75).sum() == 56**2
     # A pixel counts once.
@@ -134,7 +139,7 @@ def test_means_by_hand():
 
 
 def test_intervals_resample_images():
-    """Against a bootstrap with loops: images with 1 to 4 words; every seventh has a word of a rare kind."""
+    """Against a bootstrap with loops: images with 1 to 4 words; every seventh has a rare one."""
     random = np.random.default_rng(1)
     by_image = []
     for image in range(40):
@@ -169,7 +174,10 @@ SCENES = scenes.load(0, 0, 12)
 
 
 def looking(look):
-    """The true captions of some scenes, with maps made by look(mask of the object that the word names, or None)."""
+    """The true captions of some scenes, with maps made by look(mask).
+
+    The mask is that of the object that the word names, or None.
+    """
     captions = {}
     for example in SCENES.examples:
         scene = scenes.scene(example.image_id)
@@ -209,7 +217,7 @@ class TestScenes:
         assert evaluation["metrics"].get("peak") == (means["peak"] if attention == "soft" else None)
 
     def test_words_that_are_false_of_what_their_phrase_describes(self):
-        """A scene's true caption with words put wrong: another shape in one phrase, nothing wrong in the other."""
+        """A caption with another shape than the scene's in one phrase, and a true one."""
         for example in SCENES.examples:
             scene = scenes.scene(example.image_id)
             first, second = scene.objects
@@ -264,7 +272,10 @@ class TestBoxes:
 
     @pytest.mark.parametrize("attention", ["soft", "none"])
     def test_the_words_of_phrases(self, tmp_path, attention):
-        """Of two of three photographs, two of three references: the child and the dress; the hills have no box."""
+        """Of two of three photographs, two of three references: the child and the dress.
+
+        The hills have no box.
+        """
         files = {number: (annotation(), [GIRL, CHILD]) for number in ("17", "18")}
         entities = Entities(entities_files.write(tmp_path / "entities", files))
         examples = tuple(Example(f"{number}_x.jpg", "test", REFERENCES) for number in (17, 18, 19))

@@ -14,11 +14,14 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from satlib.errors import SatlibError
 from satlib.evaluation import metrics, statistics
 
-# Different numbers of references, a line break, a tab, METEOR's own separator, an accent, a caption of punctuation alone.
+# Different numbers of references, a line break, a tab, METEOR's own separator, an accent, a caption
+# of punctuation alone.
 HYPOTHESES = {
-    "dog": "A brown dog runs\nthrough the grass.", "girl": "a girl in a pink dress ||| climbs some stairs",
-    "café": "two men sit outside a café", "silent": "...",
-}  # fmt: skip
+    "dog": "A brown dog runs\nthrough the grass.",
+    "girl": "a girl in a pink dress ||| climbs some stairs",
+    "café": "two men sit outside a café",
+    "silent": "...",
+}
 REFERENCES = {
     "girl": [
         "A child in a pink dress is climbing up a set of stairs .",

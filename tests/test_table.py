@@ -60,13 +60,21 @@ def test_ours_stand_below_the_published_rows_of_their_data_set(tmp_path):
     ]
     assert [row.name for row in rows[3:5]] == ["Hard-Attention", "flickr8k-soft"]
     assert rows[4].figures == {
-        "BLEU-1": 67.08, "METEOR": 19.304, "COCO BLEU-4": 20.06, "CIDEr": 53.25, "mass": 39.7, "peak": 44.2,
-    }  # fmt: skip
+        "BLEU-1": 67.08,
+        "METEOR": 19.304,
+        "COCO BLEU-4": 20.06,
+        "CIDEr": 53.25,
+        "mass": 39.7,
+        "peak": 44.2,
+    }
     assert [row.name for row in table.rows(paths, "dev") if row.ours] == ["dev"]
 
 
 def test_intervals_and_differences(tmp_path):
-    """The images' spread of 10 gives 1.96 * 10 / sqrt(200) = 1.39; the rows differ by the same in every image."""
+    """The images' spread of 10 gives 1.96 * 10 / sqrt(200) = 1.39.
+
+    The rows differ by the same in every image.
+    """
     rows = table.rows([write(tmp_path), write(tmp_path, "flickr8k-none", cider=50.25)])
     assert [row.half_widths["CIDEr"] for row in rows if row.ours] == pytest.approx(
         [1.39, 1.39], abs=0.15
