@@ -277,7 +277,7 @@ def test_a_script_captions_a_folder(run, folder, tmp_path, monkeypatch, capsys):
 
 
 def test_caption_animates(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(animation, "LONGEST", 96)  # pixels, for speed
+    monkeypatch.setattr(animation, "LONGER_SIDE", 96)  # pixels, for speed
     common = ["--model", "scenes-soft", "--out", tmp_path]
     satlib("caption", folder / "3.jpg", *common, "--animate", "--json")
     (result,) = json.loads(capsys.readouterr().out)

@@ -1,4 +1,5 @@
-"""Maps against regions: measures by hand and by loops over pixels; maps that are right or wrong on purpose; boxes of phrases."""
+"""Maps against regions: measures by hand and by loops over pixels; maps that are right or wrong on
+purpose; boxes of phrases."""
 
 import math
 
@@ -27,17 +28,19 @@ def box(left, top, right, bottom):
 
 def measures(alpha, mask, **options):
     """Those of a word with this map (h, w), in a caption whose other word has an even map."""
-    alphas = torch.stack([alpha, torch.full_like(alpha, alpha.mean())])
-    (word,) = maps.measure("a", alphas, [Target(0, (), mask)], **options)
+    even = torch.full_like(alpha, alpha.mean())
+    target = Target(0, (), mask)
+    (word,) = maps.measure("a", torch.stack([alpha, even]), [target], **options)
     return word.values
 
 
 def test_measures_by_hand():
     """A map of 2x2 whose left column has all the weight.
 
-    Upsampled to 224 pixels, each row is 1 for 56 pixels, falls to 0 over 112, and is 0 for 56: it sums to 56 + 112 / 2 = 112. The
-    left half has 56 + 56 * (1 + 0.5) / 2 = 98 of that, which is 7/8; the first quarter has 56, which is 1/2. The centre's pixel is
-    right of the middle. The caption's mean map has half of this weight and half of an even map's.
+    Upsampled to 224 pixels, each row is 1 for 56 pixels, falls to 0 over 112, and is 0 for 56: it
+    sums to 56 + 112 / 2 = 112. The left half has 56 + 56 * (1 + 0.5) / 2 = 98 of that, which is
+    7/8; the first quarter has 56, which is 1/2. The centre's pixel is right of the middle. The
+    caption's mean map has half of this weight and half of an even map's.
     """
     alpha = torch.tensor([[0.5, 0.0], [0.5, 0.0]])
     for region, mass, area, hits in (
@@ -46,18 +49,23 @@ def test_measures_by_hand():
         (box(0.5, 0, 1, 1), 1 / 8, 1 / 2, (0, 1, 0)),
     ):
         expected = (mass, area, (mass + area) / 2, *hits)
-        assert measures(alpha, region) == pytest.approx(
-            dict(zip(maps.MEASURES, expected, strict=True))
-        )
-        assert measures(3 * alpha, region) == measures(alpha, region)  # a map is divided by its sum
-        assert set(measures(alpha, region, peaked=False)) == set(maps.MEASURES[:3])
+        found = measures(alpha, region)
+        assert found == pytest.approx(dict(zip(maps.MEASURES, expected, strict=True)))
+        assert measures(3 * alpha, region) == found  # a map is divided by its sum
+        unpeaked = measures(alpha, region, peaked=False)
+        assert set(unpeaked) == set(maps.MEASURES[:3])
 
 
 def test_pixels_of_boxes():
-    """A box has each pixel that it touches: a thin one has a column, and one along the edges of pixels no more than it covers."""
+    """A box has each pixel that it touches: a thin one has a column.
+
+    One along the edges of pixels has no more than it covers.
+    """
     assert box(0.3, 0, 0.30001, 1).sum() == 224
     assert box(0.5, 0.5, 0.75, 0.75).sum() == 56**2
-    assert maps.in_boxes([(0, 0, 0.5, 1), (0.25, 0, 0.5, 0.5)]).mean() == 0.5  # a pixel counts once
+    # A pixel counts once.
+    overlapping = [(0, 0, 0.5, 1), (0.25, 0, 0.5, 0.5)]
+    assert maps.in_boxes(overlapping).mean() == 0.5
 
 
 def by_loops(alpha, mask):
@@ -65,22 +73,33 @@ def by_loops(alpha, mask):
     height, width = len(alpha), len(alpha[0])
 
     def around(pixel, cells):
-        at = min(max((pixel + 0.5) * cells / 224 - 0.5, 0.0), cells - 1.0)
+        """The cells before and after a pixel, and how far it is from the one to the other."""
+        at = (pixel + 0.5) * cells / 224 - 0.5
+        at = min(max(at, 0.0), cells - 1.0)
         low = min(int(at), max(cells - 2, 0))
-        return low, min(low + 1, cells - 1), at - low
+        high = min(low + 1, cells - 1)
+        return low, high, at - low
 
-    total = inside = 0.0
-    best, hit = -1.0, False
+    def between(first, second, share):
+        return (1 - share) * first + share * second
+
+    total = 0.0
+    inside = 0.0
+    best = -1.0
+    hit = False
     for y in range(224):
         above, below, down = around(y, height)
         for x in range(224):
             before, after, right = around(x, width)
-            upper = (1 - right) * alpha[above][before] + right * alpha[above][after]
-            lower = (1 - right) * alpha[below][before] + right * alpha[below][after]
-            value = (1 - down) * upper + down * lower
-            total, inside = total + value, inside + value * mask[y, x]
+            upper = between(alpha[above][before], alpha[above][after], right)
+            lower = between(alpha[below][before], alpha[below][after], right)
+            value = between(upper, lower, down)
+            total += value
+            inside += value * mask[y, x]
+            # A pixel that only rounding makes larger is not the first peak.
             if value > best + 1e-12:
-                best, hit = value, mask[y, x]
+                best = value
+                hit = mask[y, x]
     return inside / total, hit
 
 
@@ -88,7 +107,8 @@ def by_loops(alpha, mask):
 @given(st.integers(1, 5), st.integers(2, 5), st.integers(0, 10**6))
 def test_against_loops_over_pixels(height, width, seed):
     random = np.random.default_rng(seed)
-    alpha = torch.tensor(random.dirichlet(np.ones(height * width)).reshape(height, width))
+    weights = random.dirichlet(np.ones(height * width))
+    alpha = torch.tensor(weights.reshape(height, width))
     mask = random.random((224, 224)) < 0.3
     values = measures(alpha, mask)
     mass, hit = by_loops(alpha.tolist(), mask)
@@ -106,31 +126,32 @@ def test_means_by_hand():
         measured(0.4, 0.1, "people", "other"),
         measured(0.6, 0.4, "animals"),
     ]
-    summary = maps.summary(words)  # a single image has no interval
-    assert summary["all"] == pytest.approx(
-        {"words": 3, "mass": 40, "mass even": 20, "mass mean map": 0}
-    )
-    kinds = {
-        kind: (means["words"], round(means["mass"], 9))
-        for kind, means in summary["by kind"].items()
-    }
-    assert list(kinds.items()) == [("people", (2, 30)), ("animals", (1, 60)), ("other", (1, 40))]
+    summary = maps.summary(words)
+    # A single image has no interval.
+    expected = {"words": 3, "mass": 40, "mass even": 20, "mass mean map": 0}
+    assert summary["all"] == pytest.approx(expected)
+
+    kinds = []
+    for kind, means in summary["by kind"].items():
+        kinds.append((kind, means["words"], round(means["mass"], 9)))
+    assert kinds == [("people", 2, 30), ("animals", 1, 60), ("other", 1, 40)]
     assert maps.summary([]) == {"all": {"words": 0}, "by kind": {}}
 
 
 def test_intervals_resample_images():
-    """Against a bootstrap with loops: images with 1 to 4 words; every seventh has a word of a rare kind."""
-    rng = np.random.default_rng(1)
+    """Against a bootstrap with loops: images with 1 to 4 words; every seventh has a rare one."""
+    random = np.random.default_rng(1)
     by_image = []
     for image in range(40):
-        words = [
-            measured(*rng.random(2).tolist(), "people", image=f"{image}.jpg")
-            for _ in range(1 + image % 4)
-        ]
-        by_image.append(
-            words
-            + [measured(*rng.random(2).tolist(), "rare", image=f"{image}.jpg")] * (image % 7 == 0)
-        )
+        kinds = ["people"] * (1 + image % 4)
+        if image % 7 == 0:
+            kinds.append("rare")
+        words = []
+        for kind in kinds:
+            mass, even = random.random(2).tolist()
+            words.append(measured(mass, even, kind, image=f"{image}.jpg"))
+        by_image.append(words)
+
     summary = maps.summary([word for words in by_image for word in words])
     for group, kinds in (
         (summary["all"], {"people", "rare"}),
@@ -138,50 +159,52 @@ def test_intervals_resample_images():
     ):
         means = []
         for _ in range(2000):
-            drawn = [
-                word
-                for i in rng.integers(0, 40, 40)
-                for word in by_image[i]
-                if kinds & {*word.kinds}
-            ]
+            drawn = []
+            for image in random.integers(0, 40, 40):
+                drawn += [word for word in by_image[image] if kinds & {*word.kinds}]
             if drawn:
-                means.append(100 * np.mean([word.values["mass"] for word in drawn]))
+                masses = [word.values["mass"] for word in drawn]
+                means.append(100 * np.mean(masses))
         expected = np.percentile(means, (2.5, 97.5))
-        assert group["intervals"]["mass"] == pytest.approx(expected, abs=0.15 * np.ptp(expected))
+        width = np.ptp(expected)
+        assert group["intervals"]["mass"] == pytest.approx(expected, abs=0.15 * width)
 
 
 SCENES = scenes.load(0, 0, 12)
 
 
 def looking(look):
-    """The true captions of some scenes, with maps made by look(mask of the object that the word names, or None)."""
+    """The true captions of some scenes, with maps made by look(mask).
+
+    The mask is that of the object that the word names, or None.
+    """
     captions = {}
     for example in SCENES.examples:
         scene = scenes.scene(example.image_id)
         words = tokenise(example.references[0])
-        masks = [
-            None if number is None else scene.masks[number]
-            for number in scenes.mentions(words, scene)
-        ]
-        alphas = torch.tensor(np.stack([look(mask) for mask in [*masks, None]]))
-        captions[example.image_id] = Caption(words, 0.0, alphas, torch.ones(len(alphas)))
+        weights = []
+        for number in (*scenes.mentions(words, scene), None):  # the end mark names nothing
+            mask = None if number is None else scene.masks[number]
+            weights.append(look(mask))
+        alphas = torch.tensor(np.stack(weights))
+        betas = torch.ones(len(alphas))
+        captions[example.image_id] = Caption(words, 0.0, alphas, betas)
     return captions
 
 
 def on_it(mask):
-    weights = np.ones((7, 7)) if mask is None else mask.reshape(7, 32, 7, 32).mean((1, 3))
+    weights = np.ones((7, 7))
+    if mask is not None:
+        weights = mask.reshape(7, 32, 7, 32).mean((1, 3))
     return weights / weights.sum()
 
 
 class TestScenes:
     def test_maps_that_look_at_what_is_named(self):
         summary = maps.summary(maps.measure_all(SCENES.examples, looking(on_it)))
-        assert summary["all"]["peak"] > 80
-        assert (
-            summary["all"]["mass"]
-            > 2 * summary["all"]["mass mean map"]
-            > 2 * summary["all"]["mass even"]
-        )
+        means = summary["all"]
+        assert means["peak"] > 80
+        assert means["mass"] > 2 * means["mass mean map"] > 2 * means["mass even"]
         assert set(summary["by kind"]) == {"size", "colour", "shape", "texture"}
 
     @pytest.mark.parametrize("attention", ["soft", "none"])
@@ -194,7 +217,7 @@ class TestScenes:
         assert evaluation["metrics"].get("peak") == (means["peak"] if attention == "soft" else None)
 
     def test_words_that_are_false_of_what_their_phrase_describes(self):
-        """A scene's true caption with words put wrong: another shape in one phrase, nothing wrong in the other."""
+        """A caption with another shape than the scene's in one phrase, and a true one."""
         for example in SCENES.examples:
             scene = scenes.scene(example.image_id)
             first, second = scene.objects
@@ -249,7 +272,10 @@ class TestBoxes:
 
     @pytest.mark.parametrize("attention", ["soft", "none"])
     def test_the_words_of_phrases(self, tmp_path, attention):
-        """Of two of three photographs, two of three references: the child and the dress; the hills have no box."""
+        """Of two of three photographs, two of three references: the child and the dress.
+
+        The hills have no box.
+        """
         files = {number: (annotation(), [GIRL, CHILD]) for number in ("17", "18")}
         entities = Entities(entities_files.write(tmp_path / "entities", files))
         examples = tuple(Example(f"{number}_x.jpg", "test", REFERENCES) for number in (17, 18, 19))
@@ -257,15 +283,18 @@ class TestBoxes:
         words = maps.measure_true(captioner, data, Reader(), examples, entities)
         child, dress = (("people",), CHILD_BOX), (("clothing",), DRESS_BOX)
         girl, also = (("people",), CHILD_BOX), (("clothing", "other"), DRESS_BOX)
-        expected = [(f"{n}_x.jpg", *word) for n in (17, 18) for word in (child, dress, girl, also)]
-        assert [(word.image_id, word.kinds) for word in words] == [row[:2] for row in expected]
-        assert [word.values["mass even"] for word in words] == [
-            box(*row[2]).mean() for row in expected
-        ]
-        means = maps.summary(words)
-        assert ("peak" in means["all"]) == (attention == "soft")
-        even = math.isclose(means["all"]["mass"], means["all"]["mass even"], rel_tol=1e-6)
+        expected = []
+        for image in ("17_x.jpg", "18_x.jpg"):
+            for kinds, place in (child, dress, girl, also):
+                expected.append((image, kinds, box(*place).mean()))
+        found = [(word.image_id, word.kinds, word.values["mass even"]) for word in words]
+        assert found == expected
+
+        summary = maps.summary(words)
+        means = summary["all"]
+        assert ("peak" in means) == (attention == "soft")
+        even = math.isclose(means["mass"], means["mass even"], rel_tol=1e-6)
         assert even == (attention == "none")
-        assert f"{means['all']['mass']:.1f}" in maps.render(means)
+        assert f"{means['mass']:.1f}" in maps.render(summary)
         with pytest.raises(SatlibError, match="has no boxes"):
             maps.measure_true(captioner, data, Reader(), examples[2:], entities)

@@ -11,13 +11,14 @@ from satlib.evaluation import plots
 
 
 def photo(width=320, height=240):
-    return Image.fromarray(
-        np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    )
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
 
 
 def maps(count, grid=(14, 14)):
-    energies = torch.randn(count, grid[0] * grid[1], generator=torch.Generator().manual_seed(0))
+    random = torch.Generator().manual_seed(0)
+    energies = torch.randn(count, grid[0] * grid[1], generator=random)
     return energies.softmax(1).view(count, *grid)
 
 
@@ -30,8 +31,10 @@ def test_upsampled_maps_keep_mean_and_evenness(grid):
     alphas = maps(3, grid)
     large = plots.upsample(alphas)
     assert large.shape == (3, 224, 224)
-    if grid != (5, 9):  # 224 is no multiple of 5 and 9: some cells are a pixel larger there
-        assert torch.allclose(large.mean((1, 2)), alphas.mean((1, 2)), rtol=1e-4)
+    # 224 is no multiple of 5 and 9: some cells are a pixel larger there.
+    if grid != (5, 9):
+        mean = large.mean((1, 2))
+        assert torch.allclose(mean, alphas.mean((1, 2)), rtol=1e-4)
     even = plots.upsample(torch.full((1, *grid), 0.25))
     assert torch.allclose(even, torch.tensor(0.25), atol=1e-6)
 
@@ -46,33 +49,48 @@ def test_upsampled_maps_equal_scipys_gaussian():
 
 def test_each_word_has_its_map_and_the_end_too():
     words = ["a", "dog", "runs", "on", "the", "green", "grass"]
-    figure = plots.attention_figure(photo(), words, maps(8), torch.linspace(0, 1, 8))
+    betas = torch.linspace(0, 1, 8)
+    figure = plots.attention_figure(photo(), words, maps(8), betas)
     assert titles(figure) == ["", *words, "(end)"]
-    assert [axis.get_xlabel() for axis in figure.axes if axis.images][1:3] == [
-        "β = 0.00",
-        "β = 0.14",
-    ]
-    assert titles(plots.attention_figure(photo(), words, maps(7))) == ["", *words]
+    labels = [axis.get_xlabel() for axis in figure.axes if axis.images]
+    assert labels[1:3] == ["β = 0.00", "β = 0.14"]
+
+    without_end = plots.attention_figure(photo(), words, maps(7))
+    assert titles(without_end) == ["", *words]
 
 
 def test_light_by_hand():
-    """Unchanged at the maximum; at 0 grey, with 0.55 of the value; the mean of both at half. An even map changes nothing."""
-    orange, dim = np.array([0.9, 0.5, 0.1]), 0.55 * (0.299 * 0.9 + 0.587 * 0.5 + 0.114 * 0.1)
+    """Unchanged at the maximum; at 0 grey, with 0.55 of the value; the mean of both at half.
+
+    An even map changes nothing.
+    """
+    orange = np.array([0.9, 0.5, 0.1])
+    dim = 0.55 * (0.299 * 0.9 + 0.587 * 0.5 + 0.114 * 0.1)
     pixels = np.broadcast_to(orange, (1, 3, 3))
+
     lit = plots.light(pixels, np.array([[0.04, 0.02, 0.0]]))
-    assert np.abs(lit[0] - 255 * np.stack([orange, (orange + dim) / 2, [dim] * 3])).max() <= 0.5
-    assert np.abs(plots.light(pixels, np.full((1, 3), 1 / 49)) - 255 * pixels).max() <= 0.5
+    expected = np.stack([orange, (orange + dim) / 2, [dim] * 3])
+    assert np.abs(lit[0] - 255 * expected).max() <= 0.5
+
+    even = plots.light(pixels, np.full((1, 3), 1 / 49))
+    assert np.abs(even - 255 * pixels).max() <= 0.5
 
 
 def test_a_line_encloses_what_has_half_of_the_maximum():
-    """On black, where dimming cannot be seen: the left of two halves, whose border is the middle of the picture."""
+    """On black, where dimming cannot be seen: the left of two halves.
+
+    Its border is the middle of the picture.
+    """
     alphas = torch.zeros(2, 14, 14)
     alphas[0, :, :7] = 1 / 98
     alphas[1] = 1 / 196  # an even map has no border
-    axes = plots.attention_figure(Image.new("RGB", (224, 224)), ["left", "all"], alphas).axes
-    _, left, even = (
-        [path for line in axis.collections for path in line.get_paths()] for axis in axes[:3]
-    )
+    black = Image.new("RGB", (224, 224))
+    figure = plots.attention_figure(black, ["left", "all"], alphas)
+
+    borders = []
+    for axis in figure.axes[:3]:
+        borders.append([path for line in axis.collections for path in line.get_paths()])
+    _, left, even = borders
     assert np.allclose(left[0].vertices[:, 0], 111.5, atol=0.6)
     assert not even
 
@@ -80,43 +98,58 @@ def test_a_line_encloses_what_has_half_of_the_maximum():
 @pytest.mark.parametrize("size", [(512, 256), (300, 900), (2000, 100)])
 def test_the_photograph_is_drawn_whole_in_its_own_shape(size):
     whole = photo(*size)
-    drawn = plots.attention_figure(whole, [], maps(1)).axes[0].images[0].get_array()
-    assert max(drawn.shape[:2]) == 448
-    assert drawn.shape[1] / drawn.shape[0] == pytest.approx(size[0] / size[1], rel=0.02)
-    assert drawn.mean() == pytest.approx(np.asarray(whole).mean() / 255, abs=0.01)
+    figure = plots.attention_figure(whole, [], maps(1))
+    drawn = figure.axes[0].images[0].get_array()
+    height, width = drawn.shape[:2]
+    assert max(height, width) == 448
+    assert width / height == pytest.approx(size[0] / size[1], rel=0.02)
+
+    mean = np.asarray(whole).mean() / 255
+    assert drawn.mean() == pytest.approx(mean, abs=0.01)
 
 
 def test_a_map_lies_where_the_encoder_looked():
-    """A photograph of 512 x 256: whole, the right half of the map is its right half; cropped, the middle 224 of 256 columns
-    (144 to 368) and rows (16 to 240), and nothing lies outside of them."""
+    """A photograph of 512 x 256: whole, the right half of the map is its right half.
+
+    Cropped, the map is on the middle 224 of 256 columns (144 to 368) and rows (16 to 240), and
+    nothing lies outside of them.
+    """
     right = torch.zeros(1, 14, 14)
     right[0, :, 7:] = 1
-    whole = plots.spread((512, 256), right, (256, 512), "whole")[0]
+    (whole,) = plots.spread((512, 256), right, (256, 512), "whole")
     assert whole[:, 256 + 120 :].min() > 0.99
     assert whole[:, : 256 - 120].max() < 0.01
-    crop = plots.spread((512, 256), torch.ones(1, 14, 14), (256, 512), "crop")[0]
-    assert torch.allclose(crop[16:240, 144:368], torch.tensor(1.0), atol=1e-5)
+
+    everywhere = torch.ones(1, 14, 14)
+    (crop,) = plots.spread((512, 256), everywhere, (256, 512), "crop")
+    inside = crop[16:240, 144:368]
+    assert torch.allclose(inside, torch.tensor(1.0), atol=1e-5)
     assert (crop > 0).sum() == 224 * 224
-    narrow = plots.spread((512, 256), torch.ones(1, 14, 14), (256, 128), "crop")[
-        0
-    ]  # drawn a quarter as wide
+
+    # Drawn a quarter as wide.
+    (narrow,) = plots.spread((512, 256), everywhere, (256, 128), "crop")
     assert (narrow > 0).sum() == 224 * 56
     assert narrow[16:240, 36:92].min() > 0.99
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, (900, 300)), (6, (300, 900))])
 def test_nothing_is_cut_off_and_no_words_or_pictures_overlap(count, size):
-    words = ["antidisestablishmentarianism", "$5$", "skateboarding"][:count] + [
-        "grasshoppers"
-    ] * max(count - 3, 0)
-    figure = plots.attention_figure(photo(*size), words, maps(count + 1), torch.ones(count + 1))
+    words = ["antidisestablishmentarianism", "$5$", "skateboarding"][:count]
+    words += ["grasshoppers"] * (count - len(words))
+    alphas = maps(count + 1)
+    betas = torch.ones(count + 1)
+    figure = plots.attention_figure(photo(*size), words, alphas, betas)
     figure.draw_without_rendering()
+
     pictures = [axis.get_tightbbox() for axis in figure.axes if axis.images]
-    assert not any(box.overlaps(other) for box, other in itertools.combinations(pictures, 2))
     boxes = [axis.title.get_window_extent() for axis in figure.axes if axis.get_title()]
-    assert not any(box.overlaps(other) for box, other in itertools.combinations(boxes, 2))
-    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 + 1 for box in boxes)
-    assert all(box.y1 <= figure.bbox.y1 + 1 for box in boxes)
+    for own in (pictures, boxes):
+        for box, other in itertools.combinations(own, 2):
+            assert not box.overlaps(other)
+    for box in boxes:
+        assert figure.bbox.x0 <= box.x0
+        assert box.x1 <= figure.bbox.x1 + 1
+        assert box.y1 <= figure.bbox.y1 + 1
 
 
 def test_the_same_input_gives_the_same_file(tmp_path):
@@ -131,30 +164,32 @@ def test_the_same_input_gives_the_same_file(tmp_path):
 
 @pytest.mark.parametrize("style", ["default", "satcourse.page"])
 def test_a_notebook_shows_a_strip_in_all_its_colours_on_its_own_ground(monkeypatch, style):
-    x, y = np.meshgrid(np.linspace(0, 255, 240), np.linspace(0, 255, 240))
-    smooth = Image.fromarray(np.stack([x, y, 255 - x], axis=2).astype(np.uint8))
+    ramp = np.linspace(0, 255, 240)
+    x, y = np.meshgrid(ramp, ramp)
+    colours = np.stack([x, y, 255 - x], axis=2)
+    smooth = Image.fromarray(colours.astype(np.uint8))
+
     shown = []
     monkeypatch.setattr("IPython.display.display", shown.append)
     with plt.style.context(style):
-        plots.attention_figure(smooth, ["dog"], maps(2))._ipython_display_()
+        figure = plots.attention_figure(smooth, ["dog"], maps(2))
+        figure._ipython_display_()
     (picture,) = shown
     image = Image.open(io.BytesIO(picture.data))
-    assert (image.format, picture.format) == (
-        "JPEG",
-        "jpeg",
-    )  # a palette's 256 colours would not do
+
+    # A palette's 256 colours would not do.
+    assert (image.format, picture.format) == ("JPEG", "jpeg")
     assert len(image.getcolors(10**6)) > 10_000
     assert image.width == int(3 * 1.6 * 144)  # two pixels per point
-    assert (
-        np.abs(
-            np.subtract(image.getpixel((image.width // 2, image.height - 2)), (0x24, 0x26, 0x2B))
-        ).max()
-        < 6
-    )
+
+    ground = image.getpixel((image.width // 2, image.height - 2))
+    distance = np.subtract(ground, (0x24, 0x26, 0x2B))
+    assert np.abs(distance).max() < 6
 
 
 @pytest.mark.parametrize("view", ["whole", "crop"])
 @pytest.mark.parametrize("size", [(30000, 1), (1, 20000)])
 def test_a_photograph_of_one_pixel_by_thousands(size, view):
-    figure = plots.attention_figure(Image.new("RGB", size), ["line"], maps(2), view=view)
+    line = Image.new("RGB", size)
+    figure = plots.attention_figure(line, ["line"], maps(2), view=view)
     assert titles(figure)[1:] == ["line", plots.END_LABEL]

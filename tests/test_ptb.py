@@ -53,11 +53,10 @@ def by_java(captions: list[str]) -> list[str]:
 
 
 def by_us(captions: list[str]) -> list[str]:
-    return list(
-        metrics.split_words(dict(enumerate(captions)), {i: ["a"] for i in range(len(captions))})[
-            0
-        ].values()
-    )
+    spoken = dict(enumerate(captions))
+    references = {number: ["a"] for number in spoken}
+    words, _ = metrics.split_words(spoken, references)
+    return list(words.values())
 
 
 def differences(captions: list[str]) -> list[tuple[str, str, str]]:

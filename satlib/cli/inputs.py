@@ -1,6 +1,7 @@
 """What several commands open: a data set, what a model reads of it, a model."""
 
 import argparse
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -93,6 +94,6 @@ def own_attention(
     from satlib.model import plugged
 
     found = plugged.load(place)
-    if plugged.is_kind(found):
+    if inspect.isclass(found):
         return None, [f"decoder.attention={plugged.register(found)}"]
     return lambda captioner: plugged.plug(captioner, found, place), []

@@ -1,4 +1,4 @@
-"""A caption as one animated picture, a WebP: the light walks along the sentence, with a frame for each word."""
+"""A caption as one animated picture, a WebP: the light walks along the sentence word by word."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,48 +10,78 @@ from torch import Tensor
 from satlib.evaluation import plots
 from satlib.files import replacing
 
-LONGEST = 640  # pixels of the photograph's longer side; the sentence beside it takes 3/5 of that
-PAUSE, LAST = 700, 2100  # milliseconds that a word is shown, and the last one
-_LIGHT, _ON_LIGHT = "#ffd34d", "#1b1c1f"  # behind the current word, and the word
+LONGER_SIDE = 640  # pixels of the photograph; the sentence beside it is 3/5 as wide
+PAUSE = 700  # milliseconds that a word is shown
+LAST = 2100  # milliseconds that the last word is shown
+_LIGHT = "#ffd34d"  # behind the current word
+_ON_LIGHT = "#1b1c1f"  # the current word
 
 
 def animate(
     photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path, view: str = "whole"
 ) -> None:
-    """Write, for each word, the photograph lit by its map of alphas (C, h, w), beside the sentence with the word emphasised."""
-    pixels = plots.scaled(photo, LONGEST)
+    """Write a frame for each word: the photograph lit by its map, and the sentence beside it.
+
+    The maps are alphas (C, h, w). The frame's own word is emphasised in the sentence.
+    """
+    pixels = plots.scaled(photo, LONGER_SIDE)
     height, width = pixels.shape[:2]
-    font = ImageFont.truetype(findfont(FontProperties(weight="bold")), LONGEST // 16)
-    margin, pad, step = font.size, font.size // 5, 1.35 * font.size
-    across = width + 3 * LONGEST // 5
-    places: list[tuple[float, float, float]] = []  # left, top and right of each word
-    x, y = width + margin, margin
-    for word in words:
-        length = font.getlength(word)
-        if places and x + length > across - margin / 2:
-            x, y = width + margin, y + step
-        places.append((x, y, x + length))
-        x += length + font.size / 2
+    # The end mark may have a map, but it has no frame.
+    maps = plots.spread(photo.size, alphas[: len(words)], (height, width), view).numpy()
+
+    font = ImageFont.truetype(findfont(FontProperties(weight="bold")), LONGER_SIDE // 16)
+    margin = font.size
+    pad = font.size // 5
+    step = 1.35 * font.size  # from line to line
+    across = width + 3 * LONGER_SIDE // 5
+    places = _places(words, font, width + margin, across - margin / 2, step)
+    # All frames have one size: a sentence may be higher than the photograph.
+    bottom = places[-1][1] + step
+    size = (across, max(height, round(bottom + margin)))
+
     frames = []
-    for current, alpha in enumerate(
-        plots.spread(photo.size, alphas[: len(words)], (height, width), view).numpy()
-    ):
-        frame = Image.new("RGB", (across, max(height, round(y + step + margin))), plots.GROUND)
+    for current, alpha in enumerate(maps):
+        frame = Image.new("RGB", size, plots.GROUND)
         frame.paste(Image.fromarray(plots.light(pixels, alpha)))
         draw = ImageDraw.Draw(frame)
+
         left, top, right = places[current]
         draw.rounded_rectangle((left - pad, top, right + pad, top + step), pad, fill=_LIGHT)
-        for index, (word, (left, top, _)) in enumerate(zip(words, places, strict=True)):
-            draw.text((left, top), word, _ON_LIGHT if index == current else plots.PALE, font)
+        for index, word in enumerate(words):
+            left, top, _ = places[index]
+            color = _ON_LIGHT if index == current else plots.PALE
+            draw.text((left, top), word, color, font)
         frames.append(frame)
-    durations = [PAUSE] * (len(frames) - 1) + [LAST]
+
     with replacing(path) as partial:
         frames[0].save(
             partial,
             "WEBP",
             save_all=True,
             append_images=frames[1:],
-            duration=durations,
+            duration=[PAUSE] * (len(frames) - 1) + [LAST],
             loop=0,
             quality=75,
         )
+
+
+def _places(
+    words: Sequence[str],
+    font: ImageFont.FreeTypeFont,
+    begin: float,
+    end: float,
+    step: float,
+) -> list[tuple[float, float, float]]:
+    """The left edge, top and right edge of each word, in lines from `begin` to `end`."""
+    places: list[tuple[float, float, float]] = []
+    x = begin
+    y: float = font.size  # the margin above
+    for word in words:
+        length = font.getlength(word)
+        # A word too long for any line stands alone in its own.
+        if places and x + length > end:
+            x = begin
+            y += step
+        places.append((x, y, x + length))
+        x += length + font.size / 2
+    return places

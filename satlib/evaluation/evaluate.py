@@ -1,10 +1,12 @@
 """Generating the captions of a split, scoring them, and storing both (section 5).
 
-Captions are generated without teacher forcing: the decoder never sees the references. An evaluation is a JSON file:
+Captions are generated without teacher forcing: the decoder never sees the references. An
+evaluation is a JSON file:
 
     recipe, data, split    the whole recipe, decoding as it was done; what was captioned
     metrics, captions      the scores by name, the captions by image id
-    statistics             the numbers of each image that the scores are computed from (`satlib.evaluation.statistics`)
+    statistics             the numbers of each image that the scores are computed from
+                           (`satlib.evaluation.statistics`)
     images, notes          the number of images, and a line for each score that is missing
 """
 
@@ -46,9 +48,16 @@ def generate(
 ) -> dict[str, Caption]:
     """The best caption of each image, by image id."""
     batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
-    captions = {}
+    # The next batch is read while this one is captioned.
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
-    bar = progress_bar(total=len(examples), unit="img", desc="captions", show=progress)
+
+    captions = {}
+    bar = progress_bar(
+        total=len(examples),
+        unit="img",
+        desc="captions",
+        show=progress,
+    )
     with captioner.evaluating(), bar:
         for batch, images in zip(batches, inputs, strict=True):
             hypotheses = captioner.hypotheses(images, beam, length_normalisation)
@@ -60,13 +69,14 @@ def generate(
 
 def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> float:
     """Corpus BLEU-4 in percent, of satlib's own words: it selects the best epoch."""
-    references = {
-        example.image_id: [" ".join(tokenise(line)) for line in example.references]
-        for example in examples
-    }
-    return metrics.bleu(
-        {image: " ".join(captions[image].words) for image in references}, references
-    )["BLEU-4"]
+    spoken = {}
+    references = {}
+    for example in examples:
+        image_id = example.image_id
+        lines = [tokenise(line) for line in example.references]
+        spoken[image_id] = " ".join(captions[image_id].words)
+        references[image_id] = [" ".join(words) for words in lines]
+    return metrics.bleu(spoken, references)["BLEU-4"]
 
 
 def evaluate(
@@ -81,8 +91,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Caption a split and score the captions: an evaluation.
 
-    `reader` reads the encoder's inputs or annotation vectors by image id. Beam width, length normalisation and `look`, the context
-    vector of hard attention, are the recipe's unless they are given.
+    `reader` reads the encoder's inputs or annotation vectors by image id. Beam width, length
+    normalisation and `look`, the context vector of hard attention, are the recipe's unless they are
+    given.
 
     Raises:
         SatlibError: the split has no images, or `look` is given for a model without hard attention.
@@ -90,19 +101,27 @@ def evaluate(
     examples = images_of(data, split)
     with captioner.looking(look):
         captions = generate(captioner, reader, examples, beam, length_normalisation, progress)
+
+    # An evaluation says how its captions were decoded, not how the recipe would have done it.
     options = {"beam": beam, "length_normalisation": length_normalisation, "look": look}
     given = {name: value for name, value in options.items() if value is not None}
     decoding = msgspec.structs.replace(captioner.recipe.decoding, **given)
     recipe = msgspec.structs.replace(captioner.recipe, decoding=decoding)
+
     columns = maps.sharpness(captions[example.image_id] for example in examples)
-    if (
-        data.name == "scenes" and recipe.decoder.attention != "none"
-    ):  # a uniform map has no peak to measure
-        words = [maps.measure_all([example], captions) for example in examples]
-        columns["named words"] = [float(len(own)) for own in words]
-        columns["peak"] = [sum(word.values["peak"] for word in own) for own in words]
+    # Without attention all maps are even, and an even map has no peak.
+    if data.name == "scenes" and recipe.decoder.attention != "none":
+        columns["named words"] = []
+        columns["peak"] = []
+        for example in examples:
+            words = maps.measure_all([example], captions)
+            hits = sum(word.values["peak"] for word in words)
+            columns["named words"].append(float(len(words)))
+            columns["peak"].append(hits)
+
     texts = {example.image_id: captions[example.image_id].text for example in examples}
-    return {"recipe": msgspec.to_builtins(recipe), **score(texts, data, split, columns)}
+    scored = score(texts, data, split, columns)
+    return {"recipe": msgspec.to_builtins(recipe), **scored}
 
 
 def score(
@@ -116,35 +135,43 @@ def score(
     Raises:
         SatlibError: the captions are not those of the split's images.
     """
-    references = {example.image_id: example.references for example in images_of(data, split)}
-    columns, notes = metrics.measure(captions, references)
+    examples = images_of(data, split)
+    references = {example.image_id: example.references for example in examples}
+    columns, notes = statistics.measure(captions, references)
+
+    # Of a scene everything is known; of a photograph, only what people said.
     if data.name == "scenes":
-        right = [
-            scenes.exact_match(text, scenes.scene(image_id)) for image_id, text in captions.items()
-        ]
-        columns["exact match"] = [float(exact) for exact in right]
+        columns["exact match"] = []
+        for image_id, text in captions.items():
+            right = scenes.exact_match(text, scenes.scene(image_id))
+            columns["exact match"].append(float(right))
     else:
         columns |= inventions.measure(captions, references)
+    # Captions that another captioner wrote have no maps.
     columns |= columns_of_maps or {}
+
     return {
         "data": data.name,
         "split": split,
         "images": len(captions),
-        "notes": notes,
-        "metrics": statistics.whole(columns),
+        "notes": notes + statistics.unknown(columns),
+        "metrics": statistics.whole(columns, list(captions.values())),
         "captions": dict(captions),
         "statistics": statistics.stored(columns, list(captions)),
     }
 
 
 def read_captions(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The earlier evaluation that a file holds, and its captions; or {} and the captions of {"image id": "caption", ...}.
+    """The earlier evaluation that a file holds, and its captions.
+
+    Of a file {"image id": "caption", ...}: {} and the captions.
 
     Raises:
         SatlibError: the file is missing, or is neither.
     """
     form = 'an evaluation of satlib or {"image id": "caption", ...}'
     content = read_json(path, dict[str, Any], form)
+    # An image may be called "captions", but its caption is no dict.
     if isinstance(content.get("captions"), dict):
         return content, content["captions"]
     return {}, read_json(path, dict[str, str], form)
@@ -163,9 +190,8 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         SatlibError: the file is missing, or is not an evaluation.
     """
-    evaluation = read_json(
-        path, dict[str, Any], "an evaluation", "create it again with `satlib evaluate`"
-    )
+    advice = "create it again with `satlib evaluate`"
+    evaluation = read_json(path, dict[str, Any], "an evaluation", advice)
     if not {"data", "split", "metrics", "statistics"} <= evaluation.keys():
-        raise SatlibError(f"{path} is not an evaluation; create it again with `satlib evaluate`")
+        raise SatlibError(f"{path} is not an evaluation; {advice}")
     return evaluation

@@ -1,13 +1,16 @@
-"""Does attention fall on what a word names? Attention maps compared with regions of the picture (section 5.4).
+"""Does attention fall on what a word names? Maps against regions of the picture (section 5.4).
 
-A map (h, w) is upsampled bilinearly to the 224 x 224 pixels that the encoder sees, and compared with the region of what its word
-names: the visible pixels of a drawn object, or the boxes that people drew for a phrase about a photograph.
+A map (h, w) is upsampled bilinearly to the 224 x 224 pixels that the encoder sees, and compared
+with the region of what its word names: the visible pixels of a drawn object, or the boxes that
+people drew for a phrase about a photograph.
 
-    mass      the share of the map in the region ("attention correctness": Liu, Mao, Sha and Yuille, 2017);
-    peak      whether its largest pixel, the first of equal ones, is in the region (the pointing game of Zhang et al., 2016)
+    mass      the share of the map in the region
+              ("attention correctness": Liu, Mao, Sha and Yuille, 2017);
+    peak      whether its largest pixel, the first of equal ones, is in the region
+              (the pointing game of Zhang et al., 2016)
 
-Attention is informative if it beats two baselines: one that knows nothing (an even map; the centre of the picture), and the mean of
-the caption's maps, which ignores the word.
+Attention is informative if it beats two baselines: one that knows nothing (an even map; the centre
+of the picture), and the mean of the caption's maps, which ignores the word.
 """
 
 import math
@@ -36,68 +39,88 @@ from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Caption, Captioner
 
 MEASURES = ("mass", "mass even", "mass mean map", "peak", "peak centre", "peak mean map")
-CENTRE = (
-    SIZE // 2 * SIZE + SIZE // 2
-)  # the pixel at the centre of the square, as an index of the flattened pixels
+# The pixel at the centre of the square, as an index of the flattened pixels.
+CENTRE = SIZE // 2 * SIZE + SIZE // 2
 BATCH = 16  # photographs: five captions of each are in memory, with the probability of every word
 
 
 @dataclass(frozen=True)
 class Target:
-    """A word that names something: its index in the caption, what kinds of thing (usually one), and its region, bool (224, 224)."""
+    """A word that names something."""
 
-    index: int
-    kinds: tuple[str, ...]
-    mask: np.ndarray
+    index: int  # of the word in the caption
+    kinds: tuple[str, ...]  # of the thing; usually one
+    mask: np.ndarray  # the thing's region, bool (224, 224)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A word of an image's caption with the measures of its map and of the baselines, 0 to 1, by name (`MEASURES`)."""
+    """A word of an image's caption, with the measures of its map and of the baselines."""
 
     image_id: str
     kinds: tuple[str, ...]
-    values: Mapping[str, float]
+    values: Mapping[str, float]  # 0 to 1, by name (`MEASURES`)
 
 
 def sharpness(captions: Iterable[Caption]) -> metrics.Columns:
-    """The columns "map entropy" and "map movement" of an evaluation: means over the words of each caption.
+    """The columns "map entropy" and "map movement" of an evaluation: means over a caption's words.
 
-    The entropy is in nats; the movement is the total variation between the maps of consecutive words, None for a single map.
+    The entropy is in nats; the movement is the total variation between the maps of consecutive
+    words, None for a single map.
     """
-    columns: metrics.Columns = {"map entropy": [], "map movement": []}
+    entropies = []
+    movements: list[float | None] = []
     for caption in captions:
-        alphas = caption.alphas.flatten(1)
-        columns["map entropy"].append(entropy(alphas).mean().item())
-        columns["map movement"].append(
-            movement(alphas.unsqueeze(0)).mean().item() if len(alphas) > 1 else None
-        )
-    return columns
+        alphas = caption.alphas.flatten(1)  # (C, L)
+        entropies.append(entropy(alphas).mean().item())
+        if len(alphas) > 1:
+            distances = movement(alphas.unsqueeze(0))
+            movements.append(distances.mean().item())
+        else:
+            movements.append(None)
+    return {"map entropy": entropies, "map movement": movements}
 
 
-def upsample(alphas: Tensor) -> Tensor:
-    """Attention maps (C, h, w) as pixels (C, 224, 224), float64, each of the sum 1; drawings also blur them (`plots.upsample`)."""
-    cells = alphas.double().unsqueeze(1)
+def pixel_maps(alphas: Tensor) -> Tensor:
+    """Attention maps (C, h, w) as pixels (C, 224, 224), float64, each of the sum 1.
+
+    They are interpolated bilinearly; drawings are smoother (`plots.upsample`).
+    """
+    cells = alphas.double().unsqueeze(1)  # (C, 1, h, w)
     pixels = functional.interpolate(
-        cells, size=(SIZE, SIZE), mode="bilinear", align_corners=False
-    ).squeeze(1)
+        cells,
+        size=(SIZE, SIZE),
+        mode="bilinear",
+        align_corners=False,
+    )
+    pixels = pixels.squeeze(1)
     return pixels / pixels.sum((1, 2), keepdim=True)
 
 
 def measure(
-    image_id: str, alphas: Tensor, targets: Sequence[Target], peaked: bool = True
+    image_id: str,
+    alphas: Tensor,
+    targets: Sequence[Target],
+    peaked: bool = True,
 ) -> list[Measurement]:
-    """Compare the maps of a caption's words, alphas (C, h, w), with the regions of what they name; even maps have no peak."""
+    """Compare the maps of a caption's words, alphas (C, h, w), with the regions of what they name.
+
+    Even maps have no peak: those of a model without attention are not `peaked`.
+    """
     if not targets:
         return []
+
+    # Row 0 is the baseline that ignores the word, the mean of the caption's maps.
     alphas = alphas.double()
     alphas = alphas / alphas.sum((1, 2), keepdim=True)
-    pixels = (
-        upsample(torch.stack([alphas.mean(0), *(alphas[target.index] for target in targets)]))
-        .flatten(1)
-        .numpy()
-    )
-    peaks = pixels.astype(np.float32).argmax(1)  # single precision: equal pixels stay equal
+    maps = [alphas.mean(0)]
+    maps += [alphas[target.index] for target in targets]
+
+    pixels = pixel_maps(torch.stack(maps))  # (1 + targets, 224, 224)
+    pixels = pixels.flatten(1).numpy()
+    # In single precision equal pixels stay equal, and the first of them counts.
+    peaks = pixels.astype(np.float32).argmax(1)
+
     measurements = []
     for row, target in enumerate(targets, 1):
         inside = target.mask.ravel()
@@ -117,136 +140,186 @@ def measure(
 
 
 def summary(measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """The number of words, the means of the measures in percent and their 95 % intervals (bootstrap over images).
+    """The number of words, and the means of the measures in percent with their 95 % intervals.
 
-    They are of all words, and by kind, the most frequent first; a word that names things of two kinds counts in both.
+    They are of all words, and by kind, the most frequent first; a word that names things of two
+    kinds counts in both. The intervals are by the bootstrap over images.
     """
-    at = {
-        image_id: row
-        for row, image_id in enumerate(dict.fromkeys(word.image_id for word in measurements))
-    }
+    # Each image has a row, in the order in which the words name them first.
+    rows: dict[str, int] = {}
     by_kind: dict[str, list[Measurement]] = defaultdict(list)
     for word in measurements:
+        rows.setdefault(word.image_id, len(rows))
         for kind in word.kinds:
             by_kind[kind].append(word)
+
+    # Kinds that are equally frequent stand in alphabetical order.
     kinds = sorted(by_kind, key=lambda kind: (-len(by_kind[kind]), kind))
     return {
-        "all": _means(measurements, at),
-        "by kind": {kind: _means(by_kind[kind], at) for kind in kinds},
+        "all": _means(measurements, rows),
+        "by kind": {kind: _means(by_kind[kind], rows) for kind in kinds},
     }
 
 
-def _means(group: Sequence[Measurement], at: Mapping[str, int]) -> dict[str, Any]:
-    """The means of a group of words, with intervals; `at` numbers all images."""
+def _means(group: Sequence[Measurement], rows: Mapping[str, int]) -> dict[str, Any]:
+    """The means of a group of words, with intervals; `rows` numbers all images."""
+    means: dict[str, Any] = {"words": len(group)}
     names = list(group[0].values) if group else []
-    means: dict[str, Any] = {
-        name: 100 * math.fsum(word.values[name] for word in group) / len(group) for name in names
-    }
-    rows = [at[word.image_id] for word in group]
-    if len(set(rows)) > 1:
-        sums = np.zeros((len(at), len(names) + 1))
-        np.add.at(sums, rows, [[*word.values.values(), 1] for word in group])
-        totals = statistics.resamples(len(at)) @ sums
-        totals = totals[totals[:, -1] > 0]  # a rare kind is not in every sample
-        resampled = dict(zip(names, (100 * totals[:, :-1] / totals[:, -1:]).T, strict=True))
-        means["intervals"] = {
-            name: list(statistics.interval(values)) for name, values in resampled.items()
-        }
-    return {"words": len(group), **means}
+    for name in names:
+        total = math.fsum(word.values[name] for word in group)
+        means[name] = 100 * total / len(group)
+
+    # A single image has no spread.
+    own_rows = [rows[word.image_id] for word in group]
+    if len(set(own_rows)) < 2:
+        return means
+
+    # For each image the sums of its words' measures, and last how many words it has.
+    numbers = [[*word.values.values(), 1] for word in group]
+    sums = np.zeros((len(rows), len(names) + 1))
+    np.add.at(sums, own_rows, numbers)
+
+    totals = statistics.resamples(len(rows)) @ sums  # (R, measures + 1)
+    words = totals[:, -1]
+    totals = totals[words > 0]  # a rare kind is not in every sample
+    resampled = 100 * totals[:, :-1] / totals[:, -1:]
+    intervals = {}
+    for name, values in zip(names, resampled.T, strict=True):
+        intervals[name] = list(statistics.interval(values))
+    means["intervals"] = intervals
+    return means
 
 
 def render(means: Mapping[str, Any]) -> str:
     """A `summary` as a table for a terminal; ± is half the width of the 95 % interval."""
+    groups = {"all words": means["all"], **means["by kind"]}
     rows = []
-    for name, group in {"all words": means["all"], **means["by kind"]}.items():
-        half = {
-            measure: (high - low) / 2 for measure, (low, high) in group.get("intervals", {}).items()
-        }
-        cells = (
-            f"{group[measure]:.1f} ± {half[measure]:.1f}" if measure in half else "-"
-            for measure in MEASURES
-        )
-        rows.append([name, group["words"], *cells])
-    return tabulate(rows, ["percent", "words", *MEASURES], stralign="right", disable_numparse=True)
+    for name, group in groups.items():
+        row = [name, group["words"]]
+        for measure in MEASURES:
+            if measure in group.get("intervals", {}):
+                low, high = group["intervals"][measure]
+                row.append(f"{group[measure]:.1f} ± {(high - low) / 2:.1f}")
+            else:
+                row.append("-")
+        rows.append(row)
+    return tabulate(
+        rows,
+        headers=["percent", "words", *MEASURES],
+        stralign="right",
+        disable_numparse=True,
+    )
 
 
 def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
-    """The words of a caption that correctly describe one of a scene's objects, with the object's visible pixels."""
+    """The words of a caption that correctly describe one of a scene's objects.
+
+    Their regions are the objects' visible pixels.
+    """
     scene = scenes.scene(example.image_id)
-    masks, targets = scene.masks, []
-    kinds = {
-        index: kind
-        for phrase in scenes.grammar.phrases(words)
-        for index, (kind, _) in phrase.attributes.items()
-    }
+    masks = scene.masks
+
+    kinds = {}  # of the words that describe something, by index
+    for phrase in scenes.grammar.phrases(words):
+        for index, (kind, _) in phrase.attributes.items():
+            kinds[index] = kind
+
+    targets = []
     for index, number in enumerate(scenes.mentions(words, scene)):
         if number is not None:
-            targets.append(Target(index, (kinds[index],), masks[number]))
+            target = Target(index, (kinds[index],), masks[number])
+            targets.append(target)
     return targets
 
 
 def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
-    """The words of a caption that are wrong about the object that the rest of their noun phrase describes, with its pixels.
+    """The words of a caption that are wrong about the object that the rest of their phrase means.
 
-    A phrase that matches both objects equally well (`scenes.mentions`) has no such words.
+    Their regions are the object's visible pixels. A phrase that matches both objects equally well
+    (`scenes.mentions`) has no such words.
     """
     scene = scenes.scene(example.image_id)
-    masks, numbers = scene.masks, scenes.mentions(words, scene)
+    masks = scene.masks
+    numbers = scenes.mentions(words, scene)  # for each word, of the object that it describes
+
     targets = []
     for phrase in scenes.grammar.phrases(words):
-        for number in {numbers[index] for index in phrase.attributes} - {None}:
-            wrong = [index for index in phrase.attributes if numbers[index] is None]
-            targets += [
-                Target(index, (phrase.attributes[index][0],), masks[number]) for index in wrong
-            ]
+        described = {numbers[index] for index in phrase.attributes} - {None}
+        for number in described:
+            for index, (kind, _) in phrase.attributes.items():
+                if numbers[index] is None:
+                    target = Target(index, (kind,), masks[number])
+                    targets.append(target)
     return targets
 
 
 def measure_all(
-    examples: Iterable[Example], captions: Mapping[str, Caption], peaked: bool = True
+    examples: Iterable[Example],
+    captions: Mapping[str, Caption],
+    peaked: bool = True,
 ) -> list[Measurement]:
     """Measure every word of the scenes' captions, by image id, that describes an object."""
     measurements = []
     for example in examples:
         caption = captions[example.image_id]
-        alphas = caption.alphas[: len(caption.words)]
-        measurements += measure(
-            example.image_id, alphas, scene_targets(example, caption.words), peaked
-        )
+        alphas = caption.alphas[: len(caption.words)]  # without the end mark's
+        targets = scene_targets(example, caption.words)
+        measurements += measure(example.image_id, alphas, targets, peaked)
     return measurements
 
 
 def in_boxes(boxes: Iterable[Box]) -> np.ndarray:
-    """The pixels of the square that boxes cover wholly or in part, so that every box has some: bool (224, 224)."""
+    """The pixels of the square that boxes cover wholly or in part, bool (224, 224).
+
+    So every box has some.
+    """
     inside = np.zeros((SIZE, SIZE), dtype=bool)
     for box in boxes:
         # An edge between two pixels may be off by a rounding error.
-        left, top = (math.floor(edge * SIZE + 1e-9) for edge in box[:2])
-        right, bottom = (math.ceil(edge * SIZE - 1e-9) for edge in box[2:])
-        inside[top:bottom, left:right] = True
+        left, top, right, bottom = box
+        first_row = math.floor(top * SIZE + 1e-9)
+        first_column = math.floor(left * SIZE + 1e-9)
+        end_row = math.ceil(bottom * SIZE - 1e-9)
+        end_column = math.ceil(right * SIZE - 1e-9)
+        inside[first_row:end_row, first_column:end_column] = True
     return inside
 
 
 @torch.inference_mode()
 def forced(
-    captioner: Captioner, batch: Tensor, references: Sequence[Sequence[str]]
+    captioner: Captioner,
+    batch: Tensor,
+    references: Sequence[Sequence[str]],
 ) -> list[list[Tensor]]:
-    """The maps of the words of true captions, by teacher forcing; words outside the vocabulary are unknown words, as in training.
+    """The maps of the words of true captions, by teacher forcing: (C, h, w) for each reference.
 
-    For B images (B, 3, 224, 224), or their annotation vectors (B, L, D), and the references of each: (C, h, w) for each reference.
+    Words outside the vocabulary are unknown words, as in training. For B images (B, 3, 224, 224),
+    or their annotation vectors (B, L, D), and the references of each.
     """
     captioner.eval()
-    a = captioner.annotations(batch.to(captioner.device))
-    rows = torch.tensor([row for row, own in enumerate(references) for _ in own], device=a.device)
-    ids = [
-        torch.tensor(captioner.vocabulary.encode(reference))
-        for own in references
-        for reference in own
-    ]
+    a = captioner.annotations(batch.to(captioner.device))  # (B, L, D)
+
+    # Every reference is a row of the decoder's batch, and needs the image that it belongs to.
+    rows = []
+    ids = []
+    for row, own in enumerate(references):
+        for reference in own:
+            encoded = captioner.vocabulary.encode(reference)
+            rows.append(row)
+            ids.append(torch.tensor(encoded))
+
     # What follows a caption is padding, which no earlier word depends on.
-    output = captioner.decoder(a[rows], pad_sequence(ids, True, END).to(a.device))
-    maps = iter(output.alphas.float().cpu().unflatten(2, captioner.encoder.grid))
-    return [[next(maps)[: len(tokenise(reference))] for reference in own] for own in references]
+    words = pad_sequence(ids, True, END).to(a.device)
+    a_of_rows = a[torch.tensor(rows, device=a.device)]
+    output = captioner.decoder(a_of_rows, words)
+    alphas = output.alphas.float().cpu()  # (rows, C, L)
+    maps = iter(alphas.unflatten(2, captioner.encoder.grid))
+
+    result = []
+    for own in references:
+        lengths = [len(tokenise(reference)) for reference in own]
+        result.append([next(maps)[:length] for length in lengths])
+    return result
 
 
 def measure_true(
@@ -256,9 +329,9 @@ def measure_true(
     examples: Sequence[Example],
     entities: Entities,
 ) -> list[Measurement]:
-    """Measure true captions of photographs: of each phrase that has boxes the last word, usually its noun.
+    """Measure true captions of photographs: of each phrase that has boxes the last word.
 
-    Photographs, and references, that Entities does not have are left out.
+    That is usually its noun. Photographs, and references, that Entities does not have are left out.
 
     Raises:
         SatlibError: it has none of them.
@@ -266,30 +339,41 @@ def measure_true(
     peaked = captioner.recipe.decoder.attention != "none"
     known = [example for example in examples if example.image_id in entities]
     batches = [known[start : start + BATCH] for start in range(0, len(known), BATCH)]
+    # The next batch is read while this one is measured.
     inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
+
     measurements = []
-    for batch, images in zip(progress_bar(batches, desc="true captions"), inputs, strict=True):
-        references = [
-            list(dict.fromkeys(example.references)) for example in batch
-        ]  # of two equal ones, one
-        for example, own, maps in zip(
-            batch, references, forced(captioner, images, references), strict=True
-        ):
-            seen = WHOLE  # a file is opened for the view "crop" alone, which depends on its size
+    bar = progress_bar(batches, desc="true captions")
+    for batch, images in zip(bar, inputs, strict=True):
+        # Of two equal references of an image, one.
+        references = [list(dict.fromkeys(example.references)) for example in batch]
+        maps = forced(captioner, images, references)
+        for example, own, own_maps in zip(batch, references, maps, strict=True):
+            seen = WHOLE
+            # Only "crop" depends on the photograph's size, for which its file is opened.
             if captioner.view != "whole":
                 seen = seen_part(data.photo(example).size, captioner.view)
-            for reference, alphas in zip(own, maps, strict=True):
-                phrases = [
-                    p
-                    for p in entities.phrases(example.image_id, tokenise(reference), seen)
-                    if p.boxes
-                ]
-                targets = [
-                    Target(phrase.head, phrase.kinds, in_boxes(phrase.boxes)) for phrase in phrases
-                ]
+            for reference, alphas in zip(own, own_maps, strict=True):
+                targets = _phrase_targets(entities, example, reference, seen)
                 measurements += measure(example.image_id, alphas, targets, peaked)
+
     if not measurements:
         raise SatlibError(
             f"{entities.path} has no boxes for the captions of these {len(examples):,} photographs"
         )
     return measurements
+
+
+def _phrase_targets(
+    entities: Entities,
+    example: Example,
+    reference: str,
+    seen: Box,
+) -> list[Target]:
+    """The last words of a reference's phrases that have boxes in the seen part of a photograph."""
+    phrases = entities.phrases(example.image_id, tokenise(reference), seen)
+    return [
+        Target(phrase.head, phrase.kinds, in_boxes(phrase.boxes))
+        for phrase in phrases
+        if phrase.boxes
+    ]

@@ -1,103 +1,279 @@
-"""Scores from the statistics of each image, and 95 % intervals by the bootstrap over images (Koehn, 2004).
+"""The metrics, and 95 % intervals of their scores by the bootstrap over images (Koehn, 2004).
 
-An evaluation keeps, for each image, numbers whose sums over any set of images give the scores of that set: what BLEU and METEOR
-count, the image's own score (`MEANS`), or how many of its words or objects have a property, and how many there are (`SHARES`).
-CIDEr's n-gram weights are always those of the whole set. The resamples are the same for all models, so the difference of two models
-is resampled in pairs.
+An evaluation keeps numbers for each image, its *columns*: what BLEU and METEOR count in the
+image's caption, the image's own score, or how many of its words or objects have a property, and how
+many there are. From these and the captions, a metric computes the score of any set of images.
+`METRICS` is the one list of them; docs/contributing.md adds two.
+
+The resamples are the same for all models, so the difference of two models is resampled in pairs.
+CIDEr's n-gram weights are always those of the whole set.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from satlib.evaluation.metrics import BLEU, METEOR, bleu_scores, guesses, meteor_scores
+from satlib.errors import SatlibError
+from satlib.evaluation import metrics
+from satlib.evaluation.metrics import BLEU, METEOR, Captions, Columns, References
 
-# Column -> the factor from its mean to the score.
-MEANS = {
-    "ROUGE-L": 1, "CIDEr": 1, "exact match": 100, "captions that invent": 100, "map entropy": 1, "map movement": 1,
-}  # fmt: skip
-# Column -> the column of what it is a share of.
-SHARES = {"peak": "named words", "invented objects": "objects"}
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics of N images, P columns of them."""
+    """What is kept of N images: P columns of numbers, and the captions."""
 
     columns: tuple[str, ...]
     images: tuple[str, ...]  # their ids, sorted
-    values: np.ndarray  # (N, P); NaN for what an image does not have, such as the movement of an empty caption's maps
+    # NaN for what an image does not have, such as the movement of an empty caption's maps.
+    values: np.ndarray  # (N, P)
+    captions: tuple[str, ...] = ()  # as they were written, in the order of the images; or none
 
     @classmethod
-    def restored(cls, stored: Mapping[str, Any]) -> "Statistics":
-        """The statistics of an evaluation file, {"columns": [...], "images": {id: [...]}}."""
+    def restored(cls, stored: Mapping[str, Any], captions: Captions | None = None) -> "Statistics":
+        """The statistics of an evaluation file, {"columns": [...], "images": {id: [...]}}.
+
+        `captions` are those of the same file, by image id; a few metrics need them.
+        """
         images = tuple(sorted(stored["images"]))
-        values = np.array([stored["images"][image] for image in images], dtype=np.float64)
-        return cls(tuple(stored["columns"]), images, values)
+        rows = [stored["images"][image] for image in images]
+        values = np.array(rows, dtype=np.float64)  # (N, P)
+
+        # A file from elsewhere may have no captions, or not all of them.
+        texts: tuple[str, ...] = ()
+        if captions and captions.keys() >= set(images):
+            texts = tuple(captions[image] for image in images)
+        return cls(tuple(stored["columns"]), images, values, texts)
 
 
-def stored(
-    columns: Mapping[str, Sequence[float | None]], image_ids: Sequence[str]
-) -> dict[str, Any]:
-    """Columns of numbers, one for each image, as `Statistics.restored` reads them: whole numbers as such, others to 3 decimals."""
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """R samples of N images: all that the score of a metric is computed from.
 
-    def short(value: float | None) -> float | int | None:
-        return (
-            None
-            if value is None
-            else int(value)
-            if float(value).is_integer()
-            else round(float(value), 3)
-        )
+    The bootstrap draws with replacement, so an image may be in a sample more than once.
+    """
 
-    rows = [[short(value) for value in row] for row in zip(*columns.values(), strict=True)]
-    return {"columns": list(columns), "images": dict(zip(image_ids, rows, strict=True))}
+    statistics: Statistics
+    counts: np.ndarray  # (R, N): how often each image is in each sample
+
+    @property
+    def captions(self) -> tuple[str, ...]:
+        """The captions of the N images."""
+        return self.statistics.captions
+
+    def values(self, column: str) -> np.ndarray:
+        """A column: the numbers of the N images, (N,)."""
+        index = self.statistics.columns.index(column)
+        return self.statistics.values[:, index]
+
+    @cached_property
+    def _sums(self) -> np.ndarray:
+        """The sums of all P columns, (R, P); what an image does not have adds 0."""
+        # One product for all columns is far faster than one for each metric.
+        values = self.statistics.values
+        present = np.isfinite(values)
+        return self.counts @ np.where(present, values, 0.0)
+
+    def sums(self, *columns: str) -> np.ndarray:
+        """The sum of each column over the images of each sample, (R, number of columns)."""
+        indices = [self.statistics.columns.index(column) for column in columns]
+        return self._sums[:, indices]
+
+    def mean(self, column: str, factor: float = 1.0) -> np.ndarray:
+        """`factor` times the mean of a column over the images that have the number, (R,)."""
+        present = np.isfinite(self.values(column))  # (N,)
+        images = self.counts @ present.astype(np.float64)  # (R,)
+        sums = self.sums(column)[:, 0]
+        # A sample in which no image has the number scores 0.
+        return factor * sums / np.maximum(images, 1)
+
+    def share(self, part: str, whole: str) -> np.ndarray:
+        """The sum of one column in percent of the sum of another, (R,)."""
+        parts, wholes = self.sums(part, whole).T
+        return 100 * parts / np.maximum(wholes, 1)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score of captions. An evaluation has it if it has the columns."""
+
+    name: str  # in an evaluation
+    columns: tuple[str, ...]  # of numbers that it needs of each image; "captions" are the captions
+    score: Callable[[Samples], np.ndarray]  # its value for each of R samples, (R,)
+    # Measures columns, given captions and references whose words are joined by spaces. Metrics of
+    # the same columns name the same function. None: the captions suffice, or `evaluate` measures.
+    measure: Callable[[Captions, References], Columns] | None = None
+    decimals: int = 1  # in the table
+    higher_is_better: bool | None = True  # None: neither higher nor lower is
+    heading: str = ""  # of its column in the table; without a heading it has none
+    compared: bool = False  # whether the table has the differences of models, too
+
+    @classmethod
+    def mean(cls, column: str, factor: float = 1.0, **options: Any) -> "Metric":
+        """`factor` times the mean of a column, named like it."""
+        score = partial(Samples.mean, column=column, factor=factor)
+        return cls(column, (column,), score, **options)
+
+    @classmethod
+    def share(cls, part: str, whole: str, **options: Any) -> "Metric":
+        """The sum of one column in percent of the sum of another, named like the first."""
+        score = partial(Samples.share, part=part, whole=whole)
+        return cls(part, (part, whole), score, **options)
+
+
+def _bleu(name: str, **options: Any) -> Metric:
+    """One of the scores that `metrics.bleu_scores` computes."""
+
+    def score(samples: Samples) -> np.ndarray:
+        return _bleu_scores(samples)[name]
+
+    return Metric(name, BLEU, score, metrics.bleu_columns, **options)
+
+
+@lru_cache(maxsize=1)
+def _bleu_scores(samples: Samples) -> dict[str, np.ndarray]:
+    """All scores of BLEU, which its metrics ask for one after the other, computed once."""
+    guesses = samples.counts @ metrics.guesses(samples.values("words"))
+    return metrics.bleu_scores(samples.sums(*BLEU), guesses)
+
+
+def _meteor(samples: Samples) -> np.ndarray:
+    """METEOR of each sample, (R,)."""
+    return metrics.meteor_scores(samples.sums(*METEOR))
+
+
+# All are in percent, except the maps' entropy (nats) and movement (0 to 1).
+METRICS = [
+    _bleu("BLEU-1"),
+    _bleu("BLEU-2"),
+    _bleu("BLEU-3"),
+    _bleu("BLEU-4", heading="COCO BLEU-4"),
+    # The paper's BLEU has no brevity penalty.
+    _bleu("BLEU-1 (no brevity penalty)", heading="BLEU-1", compared=True),
+    _bleu("BLEU-2 (no brevity penalty)", heading="BLEU-2"),
+    _bleu("BLEU-3 (no brevity penalty)", heading="BLEU-3"),
+    _bleu("BLEU-4 (no brevity penalty)", heading="BLEU-4", compared=True),
+    Metric.mean("ROUGE-L", measure=metrics.rouge_columns),
+    Metric.mean(
+        "CIDEr",
+        measure=metrics.cider_columns,
+        heading="CIDEr",
+        compared=True,
+    ),
+    Metric(
+        "METEOR",
+        METEOR,
+        _meteor,
+        metrics.meteor_columns,
+        decimals=2,
+        heading="METEOR",
+        compared=True,
+    ),
+    Metric.mean("exact match", 100, heading="exact match"),
+    Metric.mean("captions that invent", 100, higher_is_better=False),
+    Metric.mean("map entropy", higher_is_better=None),
+    Metric.mean("map movement", higher_is_better=None),
+    # No evaluation has this column: `satlib ground` measures it, and the table shows it.
+    Metric.mean("mass", 100, heading="mass"),
+    Metric.share("peak", "named words", heading="peak"),
+    Metric.share("invented objects", "objects", higher_is_better=False),
+]
+
+
+def measure(captions: Captions, references: References) -> tuple[Columns, list[str]]:
+    """Measure one caption per image against its references.
+
+    Captions are given as they are written, by image id; an empty one counts and scores 0. METEOR
+    takes ten seconds to start.
+
+    Returns:
+        The columns of all metrics that measure some, and a line for each score that is missing.
+
+    Raises:
+        SatlibError: the image ids differ, or no reference of an image has a word.
+    """
+    split_captions, split_references = metrics.split_words(captions, references)
+
+    columns: Columns = {}
+    notes = []
+    # Metrics of the same columns name the same function, which runs once.
+    functions = [metric.measure for metric in METRICS if metric.measure]
+    for function in dict.fromkeys(functions):
+        try:
+            columns |= function(split_captions, split_references)
+        except SatlibError as error:
+            notes.append(str(error))
+    return columns, notes
+
+
+def unknown(columns: Iterable[str]) -> list[str]:
+    """A line for each column that no metric knows: it would silently be left out of all scores."""
+    known = set().union(*(metric.columns for metric in METRICS))
+    return [
+        f"no metric knows the column {column!r}; add it in satlib.evaluation.statistics.METRICS"
+        for column in columns
+        if column not in known
+    ]
+
+
+def stored(columns: Columns, image_ids: Sequence[str]) -> dict[str, Any]:
+    """Columns of numbers, one for each image, as `Statistics.restored` reads them."""
+    rows = {}
+    for image_id, *numbers in zip(image_ids, *columns.values(), strict=True):
+        rows[image_id] = [_short(number) for number in numbers]
+    return {"columns": list(columns), "images": rows}
+
+
+def _short(number: float | None) -> float | int | None:
+    """A number as it is stored: a whole number as such, another to 3 decimals."""
+    if number is None:
+        return None
+    if float(number).is_integer():
+        return int(number)
+    # Three decimals keep the files small and change no score by more than 0.001.
+    return round(float(number), 3)
 
 
 def scores(statistics: Statistics, counts: np.ndarray) -> dict[str, np.ndarray]:
-    """The scores of R samples of the images, by name, (R,) each; counts (R, N): how often each image is in each sample.
+    """The scores of R samples of the images, (R,) each, by the names of their metrics.
 
-    All are in percent, except the maps' entropy (nats) and movement (0 to 1).
+    `counts` (R, N) says how often each image is in each sample.
     """
-    at = {name: index for index, name in enumerate(statistics.columns)}
-    present = np.isfinite(statistics.values)
-    sums = counts @ np.where(present, statistics.values, 0.0)
-    result: dict[str, np.ndarray] = {}
-    if set(BLEU) <= at.keys():
-        result |= bleu_scores(
-            sums[:, [at[name] for name in BLEU]],
-            counts @ guesses(statistics.values[:, at["words"]]),
-        )
-    if set(METEOR) <= at.keys():
-        result["METEOR"] = meteor_scores(sums[:, [at[name] for name in METEOR]])
-    for name in filter(at.__contains__, MEANS):
-        images = np.maximum(counts @ present[:, at[name]].astype(np.float64), 1)
-        result[name] = MEANS[name] * sums[:, at[name]] / images
-    for name in filter(at.__contains__, SHARES):
-        result[name] = 100 * sums[:, at[name]] / np.maximum(sums[:, at[SHARES[name]]], 1)
+    samples = Samples(statistics, counts)
+    available = set(statistics.columns)
+    if statistics.captions:
+        available.add("captions")
+
+    # Scores whose columns are missing are left out: METEOR needs Java, exact match a drawn scene.
+    result = {}
+    for metric in METRICS:
+        if available.issuperset(metric.columns):
+            result[metric.name] = metric.score(samples)
     return result
 
 
-def whole(columns: Mapping[str, Sequence[float | None]]) -> dict[str, float]:
-    """The scores of all images, from a column for each statistic."""
-    values = np.array(list(columns.values()), dtype=np.float64).T
-    everything = Statistics(tuple(columns), tuple(map(str, range(len(values)))), values)
-    return {
-        name: float(score[0])
-        for name, score in scores(everything, np.ones((1, len(values)))).items()
-    }
+def whole(columns: Columns, captions: Sequence[str] = ()) -> dict[str, float]:
+    """The scores of all images, from their columns and captions."""
+    rows = list(columns.values())
+    values = np.array(rows, dtype=np.float64).T  # (N, P)
+    images = tuple(map(str, range(len(values))))
+    statistics = Statistics(tuple(columns), images, values, tuple(captions))
+
+    once = scores(statistics, np.ones((1, len(images))))
+    return {name: float(score[0]) for name, score in once.items()}
 
 
 @lru_cache(maxsize=8)
 def resamples(images: int) -> np.ndarray:
     """How often each image is in each bootstrap sample: (RESAMPLES, images); always the same."""
-    drawn = np.random.default_rng(0).multinomial(
-        images, np.full(images, 1 / images), size=RESAMPLES
-    )
+    # The same seed for all models: their differences are of the same images.
+    random = np.random.default_rng(0)
+    chances = np.full(images, 1 / images)
+    drawn = random.multinomial(images, chances, size=RESAMPLES)
     return drawn.astype(np.float64)
 
 
@@ -114,9 +290,21 @@ def intervals(statistics: Statistics) -> dict[str, tuple[float, float]]:
 
 
 def differences(a: Statistics, b: Statistics) -> dict[str, tuple[float, float, float]]:
-    """The difference a - b of every score that both have, with its 95 % interval, by name; both are of the same N images."""
+    """The difference a - b of every score that both have, with its 95 % interval, by name.
+
+    Both are of the same N images.
+    """
     assert a.images == b.images
-    counts = np.concatenate([np.ones((1, len(a.images))), resamples(len(a.images))])
-    scores_a, scores_b = scores(a, counts), scores(b, counts)
-    leads = {name: scores_a[name] - scores_b[name] for name in scores_a.keys() & scores_b.keys()}
-    return {name: (float(lead[0]), *interval(lead[1:])) for name, lead in leads.items()}
+    # The first sample has each image once and gives the difference itself.
+    once = np.ones((1, len(a.images)))
+    counts = np.concatenate([once, resamples(len(a.images))])
+    scores_a = scores(a, counts)
+    scores_b = scores(b, counts)
+
+    # Only one of them may have a score: METEOR, for example, where the other had no Java.
+    result = {}
+    for name in scores_a.keys() & scores_b.keys():
+        leads = scores_a[name] - scores_b[name]
+        low, high = interval(leads[1:])
+        result[name] = (float(leads[0]), low, high)
+    return result
