@@ -94,6 +94,6 @@ constraints: .venv/.dev  ## choose the newest versions that pyproject.toml allow
 # TypeScript and the types of onnxruntime-web, out of the way of wheels and of published pages.
 .venv/npm/.installed: satlib/page/static/package.json satlib/page/static/package-lock.json | .venv/.dev
 	@mkdir -p .venv/npm
-	@cp satlib/page/static/package.json satlib/page/static/package-lock.json .venv/npm
-	npm ci --prefix .venv/npm --ignore-scripts --no-audit --no-fund --silent
+	@cp $^ .venv/npm
+	npm ci --prefix .venv/npm --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
