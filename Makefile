@@ -55,11 +55,19 @@ exercises-check: .venv/.dev  ## compare exercises and solutions with their sourc
 site: .venv/.site  ## build the course as a site: notebooks, exercises, documentation, API and live page, in build/site
 	OMP_NUM_THREADS=1 $(BIN)/python tools/build_site.py $(ARGS)
 
-lint: .venv/.dev  ## check style, that imports go down only, types (Python and JavaScript), and the limits
+# Empty where there is no Node.js with npm: then only CI checks the live page's JavaScript.
+NPM := $(shell command -v node >/dev/null 2>&1 && command -v npm 2>/dev/null)
+
+lint: .venv/.dev $(if $(NPM),.venv/npm/.installed)  ## check style, that imports go down only, types (Python and JavaScript), and the limits
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/pyrefly check --no-progress-bar
+ifdef NPM
+	cd satlib/page/static && PATH="../../../.venv/npm/node_modules/.bin:$$PATH" npm run --silent check
+else
+	@echo "skipped: the types of the live page's JavaScript, which need Node.js with npm"
+endif
 	$(BIN)/python tools/budget.py
 
 format: .venv/.dev  ## put the style right
@@ -82,3 +90,10 @@ constraints: .venv/.dev  ## choose the newest versions that pyproject.toml allow
 
 .venv/.site: pyproject.toml constraints.txt tools/install.sh
 	@sh tools/install.sh site
+
+# TypeScript and the types of onnxruntime-web, out of the way of wheels and of published pages.
+.venv/npm/.installed: satlib/page/static/package.json satlib/page/static/package-lock.json | .venv/.dev
+	@mkdir -p .venv/npm
+	@cp $^ .venv/npm
+	npm ci --prefix .venv/npm --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@

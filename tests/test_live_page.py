@@ -291,6 +291,9 @@ def test_a_word_follows_the_pointer_before_a_model_has_come_and_the_model_agrees
 
 def test_a_visit_without_a_network(browser, folder):
     """The page asks its own server only, and keeps what it has loaded for a visit without one."""
+    service_worker = (folder / "sw.js").read_text()
+    for script in folder.glob("*.js"):
+        assert script.name == "sw.js" or f'"{script.name}"' in service_worker
     photo = encoded(next(crops(1, seed=11)))
     with visit(browser, folder) as page:
         upload(page, photo)

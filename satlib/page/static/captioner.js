@@ -1,22 +1,28 @@
-// An exported captioner (satlib export --onnx), run by onnxruntime: encode a picture once, then say one word after another.
+// An exported captioner (satlib export --onnx), run by onnxruntime: encode a picture once, then say
+// one word after another.
 
 import * as ort from "./ort.wasm.bundle.min.mjs";
 
-const BARRED = -Infinity;
+const BARRED = -Infinity; // log p of a word that must not be said
+const NOTHING = -1; // in place of a word, at the start
 
 /**
- * What satlib/page/export.py writes; grid: rows and columns of a map.
- * @typedef {{
- *   format: string,
- *   files: Record<string, {bytes: number, sha256: string}>,
- *   image: {side: number, view: string},
- *   grid: [number, number],
- *   words: {end: number, unknown: number},
- *   decoding: {beam: number, length_normalisation: number, max_length: number},
- *   repeatable?: number[] | null,
- * }} Manifest
+ * @typedef {object} Manifest what satlib/page/export.py writes
+ * @property {string} format
+ * @property {Record<string, {bytes: number, sha256: string}>} files
+ * @property {{side: number, view: string}} image
+ * @property {[number, number]} grid rows and columns of a map
+ * @property {{end: number, unknown: number}} words
+ * @property {{beam: number, length_normalisation: number, max_length: number}} decoding
+ * @property {number[] | null} [repeatable] words that a caption may have twice; without it, all
  *
- * @typedef {{a: ort.Tensor, keys: ort.Tensor, h: Float32Array, c: Float32Array}} Seen one encoded picture
+ * @typedef {{h: Float32Array, c: Float32Array}} LSTMState (B, n) each
+ *
+ * @typedef {object} Seen one encoded picture
+ * @property {ort.Tensor} a (1, L, D)
+ * @property {ort.Tensor} keys (1, L, W) what the attention computes from a alone
+ * @property {Float32Array} h (n,) the first state
+ * @property {Float32Array} c (n,)
  *
  * @typedef {object} Step what the model said and where it looked for it
  * @property {number} word its id
@@ -32,14 +38,25 @@ const BARRED = -Infinity;
  * @property {"greedy" | "beam" | "sample"} method
  * @property {number} beam hypotheses
  * @property {number} temperature of sampling
- * @property {boolean} onePlace draw one place from the map for each word, as hard attention is trained; otherwise z_t is the mean
- * @property {Float32Array | null} light where the model is to look (L,), from the first word that is not given
+ * @property {boolean} onePlace draw one place from the map for each word, as hard attention is
+ *   trained; otherwise z_t is the mean
+ * @property {Float32Array | null} light (L,) where the model is to look, from the first word
+ *   on that is not given
  * @property {boolean} once at that word only
  * @property {boolean} [everywhere] whether each step has `places`
  */
 
-/** @param {Float32Array} values */
-const largest = (values) => values.reduce((best, value, index) => (value > values[best] ? index : best), 0);
+/**
+ * The index of the largest value.
+ * @param {Float32Array} values
+ */
+function largest(values) {
+  let best = 0;
+  for (let index = 1; index < values.length; index++) {
+    if (values[index] > values[best]) best = index;
+  }
+  return best;
+}
 
 /**
  * A draw from numbers that are proportional to probabilities.
@@ -48,8 +65,11 @@ const largest = (values) => values.reduce((best, value, index) => (value > value
  */
 function drawn(values, random) {
   let left = random() * values.reduce((sum, value) => sum + value, 0);
-  const index = values.findIndex((value) => (left -= value) < 0);
-  return index < 0 ? largest(values) : index; // rounding may leave nothing
+  for (let index = 0; index < values.length; index++) {
+    left -= values[index];
+    if (left < 0) return index;
+  }
+  return largest(values); // rounding may leave a rest
 }
 
 /**
@@ -69,6 +89,9 @@ function top(values, count) {
   return best;
 }
 
+/** @param {ort.Tensor} tensor of float32 */
+const numbers = (tensor) => /** @type {Float32Array} */ (tensor.data);
+
 export class Captioner {
   /**
    * @param {Manifest} manifest
@@ -77,8 +100,9 @@ export class Captioner {
    * @param {Uint8Array} step the content of step.onnx
    */
   static async open(manifest, vocabulary, encoder, step) {
-    const sessions = [await ort.InferenceSession.create(encoder), await ort.InferenceSession.create(step)];
-    return new Captioner(manifest, vocabulary, sessions[0], sessions[1]);
+    const encoding = await ort.InferenceSession.create(encoder);
+    const decoding = await ort.InferenceSession.create(step);
+    return new Captioner(manifest, vocabulary, encoding, decoding);
   }
 
   /**
@@ -101,50 +125,68 @@ export class Captioner {
    */
   async encode(pixels) {
     const { side } = this.manifest.image;
-    const out = await this.encoder.run({ pixels: new ort.Tensor("float32", pixels, [1, 3, side, side]) });
-    const numbers = (/** @type {string} */ name) => /** @type {Float32Array} */ (out[name].data);
-    return { a: out.a, keys: out.keys, h: numbers("h"), c: numbers("c") };
+    const input = new ort.Tensor("float32", pixels, [1, 3, side, side]);
+    const out = await this.encoder.run({ pixels: input });
+    return { a: out.a, keys: out.keys, h: numbers(out.h), c: numbers(out.c) };
   }
 
   /**
-   * One word of several hypotheses. log_p is -Infinity for words that must not be said: of those that are not repeatable, none twice.
+   * One word of several hypotheses. log_p is -Infinity for words that must not be said: of those
+   * that are not repeatable, none twice.
    * @param {Seen} seen
-   * @param {{h: Float32Array, c: Float32Array}} state (B, n) each
+   * @param {LSTMState} state
    * @param {number[][]} said the ids of the words so far of each hypothesis, -1 at the start
    * @param {Float32Array | null} light (L,), for all hypotheses; or (B, L)
    * @param {boolean} mustEnd
    */
   async step(seen, state, said, light, mustEnd) {
-    const [rows, L] = [said.length, seen.a.dims[1]];
-    const lit = new Float32Array(rows * L);
-    if (light) for (let at = 0; at < lit.length; at += light.length) lit.set(light, at);
-    const float = (/** @type {Float32Array} */ values) =>
-      new ort.Tensor("float32", values, [rows, values.length / rows]);
+    const B = said.length;
+    const L = seen.a.dims[1];
+    const matrix = (/** @type {Float32Array} */ values) =>
+      new ort.Tensor("float32", values, [B, values.length / B]);
+
+    const lights = new Float32Array(B * L); // zeros: the model looks by itself
+    if (light) {
+      for (let at = 0; at < lights.length; at += light.length) lights.set(light, at);
+    }
+    const words = BigInt64Array.from(said, (ids) => BigInt(ids[ids.length - 1]));
     const out = await this.decoder.run({
       a: seen.a,
       keys: seen.keys,
-      h: float(state.h),
-      c: float(state.c),
-      words: new ort.Tensor("int64", BigInt64Array.from(said, (words) => BigInt(words[words.length - 1])), [rows]),
-      light: float(lit),
+      h: matrix(state.h),
+      c: matrix(state.c),
+      words: new ort.Tensor("int64", words, [B]),
+      light: matrix(lights),
     });
-    const numbers = (/** @type {string} */ name) => /** @type {Float32Array} */ (out[name].data);
-    const log_p = numbers("log_p");
-    const { repeatable, words: { end, unknown } } = this.manifest;
-    const K = log_p.length / rows;
-    for (let row = 0; row < rows; row++) {
-      const kept = log_p[row * K + end];
-      if (mustEnd) log_p.fill(BARRED, row * K, (row + 1) * K);
-      log_p[row * K + end] = kept;
-      log_p[row * K + unknown] = BARRED;
-      for (const word of said[row].slice(1)) if (repeatable && !repeatable.includes(word)) log_p[row * K + word] = BARRED;
-    }
+
+    const log_p = numbers(out.log_p); // (B, K)
+    const K = log_p.length / B;
+    said.forEach((ids, row) => this.barWords(log_p.subarray(row * K, (row + 1) * K), ids, mustEnd));
     return {
       log_p,
-      alpha: numbers("alpha"),
-      beta: numbers("beta"),
-      state: { h: numbers("h_next"), c: numbers("c_next") },
+      alpha: numbers(out.alpha),
+      beta: numbers(out.beta),
+      state: { h: numbers(out.h_next), c: numbers(out.c_next) },
     };
+  }
+
+  /**
+   * Bar the words that must not follow.
+   * @param {Float32Array} log_p (K,), which is changed
+   * @param {number[]} said the ids of the words so far, -1 at the start
+   * @param {boolean} mustEnd
+   */
+  barWords(log_p, said, mustEnd) {
+    const { repeatable } = this.manifest;
+    const { end, unknown } = this.manifest.words;
+    const log_p_end = log_p[end];
+    if (mustEnd) log_p.fill(BARRED);
+    log_p[end] = log_p_end;
+    log_p[unknown] = BARRED;
+    if (!repeatable) return;
+    for (const word of said.slice(1)) {
+      if (!repeatable.includes(word)) log_p[word] = BARRED;
+    }
   }
 
   /**
@@ -155,51 +197,73 @@ export class Captioner {
    */
   async *say(seen, wish) {
     const { end } = this.manifest.words;
+    const { max_length } = this.manifest.decoding;
     let given = wish.words;
+    // The whole caption of beam search is known before its first word is shown.
     if (wish.method === "beam") given = [...given, ...(await this.search(seen, wish)), end];
+
+    /** @type {LSTMState} */
     let state = { h: seen.h, c: seen.c };
-    const said = [-1];
+    const said = [NOTHING];
     for (let t = 0; said[t] !== end; t++) {
-      const ends = t >= this.manifest.decoding.max_length;
+      const mustEnd = t >= max_length;
       const light = this.lightAt(wish, t);
-      const everywhere = wish.everywhere ? await this.everywhere(seen, state, said, ends) : {};
-      let out = await this.step(seen, state, [said], light, ends);
+      const everywhere = wish.everywhere ? await this.everywhere(seen, state, said, mustEnd) : {};
+      let out = await this.step(seen, state, [said], light, mustEnd);
       if (wish.onePlace && !light) {
         const place = new Float32Array(out.alpha.length);
         place[drawn(out.alpha, this.random)] = 1;
-        out = await this.step(seen, state, [said], place, ends);
+        out = await this.step(seen, state, [said], place, mustEnd);
       }
       state = out.state;
+
+      const word = t < given.length ? given[t] : this.nextWord(out.log_p, wish);
+      said.push(word);
       const p = out.log_p.map(Math.exp);
-      let next = given[t];
-      if (t >= given.length) {
-        next = largest(out.log_p);
-        const most = out.log_p[next]; // taken away first: at a low temperature all would be 0
-        const weights = out.log_p.map((x) => Math.exp((x - most) / wish.temperature));
-        if (wish.method === "sample") next = drawn(weights, this.random);
-      }
-      const best = top(p, 5).map((word) => ({ word, p: p[word] }));
-      said.push(next);
-      yield { word: next, p: p[next], best, alpha: out.alpha, beta: out.beta[0], ...everywhere };
+      const best = top(p, 5).map((id) => ({ word: id, p: p[id] }));
+      yield { word, p: p[word], best, alpha: out.alpha, beta: out.beta[0], ...everywhere };
     }
   }
 
   /**
-   * The likeliest next word with all light on each place alone (L,), and its probability in percent.
+   * The word that follows: the likeliest one, or a draw.
+   * @param {Float32Array} log_p (K,)
+   * @param {Wish} wish
+   */
+  nextWord(log_p, wish) {
+    const likeliest = largest(log_p);
+    if (wish.method !== "sample") return likeliest;
+    const most = log_p[likeliest]; // taken away first: at a low temperature all would be 0
+    const weights = log_p.map((x) => Math.exp((x - most) / wish.temperature));
+    return drawn(weights, this.random);
+  }
+
+  /**
+   * The likeliest next word with all light on each place alone (L,), and its probability in
+   * percent.
    * @param {Seen} seen
-   * @param {{h: Float32Array, c: Float32Array}} state
+   * @param {LSTMState} state of one hypothesis
    * @param {number[]} said
    * @param {boolean} mustEnd
    */
   async everywhere(seen, { h, c }, said, mustEnd) {
+    // One batch, with a row for each place.
     const L = seen.a.dims[1];
-    const repeated = (/** @type {Float32Array} */ values) => Float32Array.from({ length: L * values.length }, (_, at) => values[at % values.length]);
-    const one = Float32Array.from({ length: L * L }, (_, at) => Number(at % (L + 1) === 0));
-    const { log_p } = await this.step(seen, { h: repeated(h), c: repeated(c) }, Array(L).fill(said), one, mustEnd);
+    const state = { h: repeated(h, L), c: repeated(c, L) };
+    const lights = new Float32Array(L * L);
+    for (let place = 0; place < L; place++) lights[place * L + place] = 1;
+    const { log_p } = await this.step(seen, state, Array(L).fill(said), lights, mustEnd);
+
     const K = log_p.length / L;
-    const rows = Array.from({ length: L }, (_, row) => log_p.subarray(row * K, (row + 1) * K));
-    const places = rows.map(largest);
-    return { places, percent: rows.map((row, at) => Math.round(100 * Math.exp(row[places[at]]))) };
+    const places = [];
+    const percent = [];
+    for (let place = 0; place < L; place++) {
+      const row = log_p.subarray(place * K, (place + 1) * K);
+      const word = largest(row);
+      places.push(word);
+      percent.push(Math.round(100 * Math.exp(row[word])));
+    }
+    return { places, percent };
   }
 
   /**
@@ -208,12 +272,13 @@ export class Captioner {
    */
   lightAt(wish, t) {
     const from = wish.words.length;
-    return wish.light && t >= from && (t === from || !wish.once) ? wish.light : null;
+    const isLit = wish.once ? t === from : t >= from;
+    return isLit ? wish.light : null;
   }
 
   /**
-   * Beam search, as satlib.model.search.beam_search does it, from the words that are given: the words that follow these, without the
-   * end mark, of the best finished hypothesis.
+   * Beam search, as satlib.model.search.beam_search does it, from the words that are given: the
+   * words that follow these, without the end mark, of the best finished hypothesis.
    * @param {Seen} seen
    * @param {Wish} wish
    * @returns {Promise<number[]>}
@@ -221,39 +286,79 @@ export class Captioner {
   async search(seen, wish) {
     const { end } = this.manifest.words;
     const { length_normalisation: x, max_length } = this.manifest.decoding;
-    /** @type {{words: number[], total: number}[]} */
-    let living = [{ words: [-1], total: 0 }];
+
+    // The state after the words that are given.
+    /** @type {LSTMState} */
     let state = { h: seen.h, c: seen.c };
+    const given = [NOTHING];
     for (const word of wish.words) {
-      state = (await this.step(seen, state, [living[0].words], null, false)).state;
-      living = [{ words: [...living[0].words, word], total: 0 }];
+      ({ state } = await this.step(seen, state, [given], null, false));
+      given.push(word);
     }
-    /** @type {{words: number[], score: number}[]} */
+
+    /** @type {{words: number[], total: number}[]} total: the sum of log p */
+    let living = [{ words: given, total: 0 }];
+    /** @type {{words: number[], score: number}[]} best first */
     let finished = [];
     for (let t = wish.words.length; t <= max_length && living.length; t++) {
       const said = living.map(({ words }) => words);
       const out = await this.step(seen, state, said, this.lightAt(wish, t), t === max_length);
-      const K = out.log_p.length / living.length;
-      const totals = Float64Array.from(out.log_p, (value, index) => living[Math.floor(index / K)].total + value);
-      const candidates = top(totals, 2 * wish.beam)
-        .filter((index) => totals[index] > BARRED)
-        .map((index) => ({ row: Math.floor(index / K), word: index % K, total: totals[index] }));
+      const candidates = likeliest(out.log_p, living, 2 * wish.beam);
+
       for (const { row, word, total } of candidates.slice(0, wish.beam)) {
-        if (word === end) finished.push({ words: living[row].words, score: total / (t + 1) ** x });
+        if (word !== end) continue;
+        finished.push({ words: living[row].words, score: total / (t + 1) ** x });
       }
-      finished = finished.sort((one, other) => other.score - one.score).slice(0, wish.beam);
+      finished.sort((one, other) => other.score - one.score);
+      finished = finished.slice(0, wish.beam);
+
+      // log p only falls, so this is the best score that a living hypothesis can still reach.
       const kept = candidates.filter(({ word }) => word !== end).slice(0, wish.beam);
       const reachable = kept.length ? kept[0].total / (max_length + 1) ** x : BARRED;
-      if (finished.length === wish.beam && finished[wish.beam - 1].score >= reachable) break;
+      const isFull = finished.length === wish.beam;
+      if (isFull && finished[wish.beam - 1].score >= reachable) break;
+
+      const parents = kept.map(({ row }) => row);
       const n = out.state.h.length / living.length;
-      const rows = (/** @type {Float32Array} */ values) => {
-        const chosen = new Float32Array(kept.length * n);
-        kept.forEach(({ row }, to) => chosen.set(values.subarray(row * n, (row + 1) * n), to * n));
-        return chosen;
-      };
-      state = { h: rows(out.state.h), c: rows(out.state.c) };
+      state = { h: rows(out.state.h, parents, n), c: rows(out.state.c, parents, n) };
       living = kept.map(({ row, word, total }) => ({ words: [...living[row].words, word], total }));
     }
-    return finished[0].words.slice(1 + wish.words.length);
+    return finished[0].words.slice(given.length);
   }
 }
+
+/**
+ * The likeliest ways to go on, best first.
+ * @param {Float32Array} log_p (B, K)
+ * @param {{total: number}[]} living (B,)
+ * @param {number} count
+ */
+function likeliest(log_p, living, count) {
+  const K = log_p.length / living.length;
+  const totals = Float64Array.from(
+    log_p,
+    (value, index) => living[Math.floor(index / K)].total + value,
+  );
+  return top(totals, count)
+    .filter((index) => totals[index] > BARRED)
+    .map((index) => ({ row: Math.floor(index / K), word: index % K, total: totals[index] }));
+}
+
+/**
+ * Some rows of a matrix.
+ * @param {Float32Array} matrix (B, n)
+ * @param {number[]} indices of the rows
+ * @param {number} n
+ */
+function rows(matrix, indices, n) {
+  const chosen = new Float32Array(indices.length * n);
+  indices.forEach((row, to) => chosen.set(matrix.subarray(row * n, (row + 1) * n), to * n));
+  return chosen;
+}
+
+/**
+ * A vector as each row of a matrix (count, n).
+ * @param {Float32Array} vector (n,)
+ * @param {number} count
+ */
+const repeated = (vector, count) => rows(vector, Array(count).fill(0), vector.length);

@@ -1,10 +1,13 @@
-// The square that the encoder sees, with the pixels that satlib.data.images.square gives: Pillow's resampling, in its own fixed-point
-// arithmetic. A browser's canvas resizes differently, and the sentence changes with it.
+// The square that the encoder sees, with the pixels that satlib.data.images.square gives: Pillow's
+// resampling, in its own fixed-point arithmetic. A browser's canvas resizes differently, and the
+// sentence changes with it.
 
 export const SIDE = 224; // pixels
 const MARGIN = 256; // the view "crop" scales the shorter side to this, then takes the centre
 const BITS = 22; // after the binary point, in Pillow's weights
-const STRIP = 256; // rows or columns that are read at once: a photograph of 40 megapixels never lies in memory as bytes
+// Rows or columns that are read at once: a photograph of 40 megapixels never lies in memory as
+// bytes.
+const STRIP = 256;
 
 /**
  * A picture that is read part by part, as opaque RGBA.
@@ -22,7 +25,10 @@ const STRIP = 256; // rows or columns that are read at once: a photograph of 40 
 function hamming(x) {
   if (x === 0) return 1;
   const angle = Math.PI * Math.abs(x);
-  return angle >= Math.PI ? 0 : (Math.sin(angle) / angle) * (Math.fround(0.54) + Math.fround(0.46) * Math.cos(angle));
+  if (angle >= Math.PI) return 0;
+  const sinc = Math.sin(angle) / angle;
+  // Pillow writes 0.54f and 0.46f: single precision.
+  return sinc * (Math.fround(0.54) + Math.fround(0.46) * Math.cos(angle));
 }
 
 /** @param {number} x */
@@ -38,24 +44,35 @@ const bilinear = (x) => Math.max(0, 1 - Math.abs(x));
 function filter(size, out, kernel) {
   const scale = size / out;
   const reach = Math.max(scale, 1);
-  return Array.from({ length: out }, (_, position) => {
+  const lines = [];
+  for (let position = 0; position < out; position++) {
     const centre = (position + 0.5) * scale;
     const first = Math.max(0, Math.trunc(centre - reach + 0.5));
     const end = Math.min(size, Math.trunc(centre + reach + 0.5));
-    const exact = Array.from({ length: end - first }, (_, k) => kernel((first + k - centre + 0.5) / reach));
-    const sum = exact.reduce((total, weight) => total + weight, 0);
-    return { first, weights: Int32Array.from(exact, (weight) => Math.trunc((weight / sum) * 2 ** BITS + 0.5)) };
-  });
-}
 
-/** Python's round(n / 2): halves go to the even neighbour. @param {number} n */
-function half(n) {
-  const down = Math.floor(n / 2);
-  return n % 2 && down % 2 ? down + 1 : down;
+    const exact = [];
+    for (let at = first; at < end; at++) exact.push(kernel((at - centre + 0.5) / reach));
+    const sum = exact.reduce((total, weight) => total + weight, 0);
+    const rounded = exact.map((weight) => Math.trunc((weight / sum) * 2 ** BITS + 0.5));
+    lines.push({ first, weights: Int32Array.from(rounded) });
+  }
+  return lines;
 }
 
 /**
- * How a view turns a picture into the square: its size once it is scaled, and the square's corner in that.
+ * Python's round(n / 2): halves go to the even neighbour.
+ * @param {number} n
+ */
+function half(n) {
+  const down = Math.floor(n / 2);
+  const isHalf = n % 2 !== 0;
+  const isOdd = down % 2 !== 0;
+  return isHalf && isOdd ? down + 1 : down;
+}
+
+/**
+ * How a view turns a picture into the square: its size once it is scaled, and the square's corner
+ * in that.
  * @param {number} width
  * @param {number} height
  * @param {string} view
@@ -64,9 +81,12 @@ function plan(width, height, view) {
   if (view === "whole" || (width === SIDE && height === SIDE)) {
     return { width: SIDE, height: SIDE, left: 0, top: 0, kernel: hamming };
   }
-  const scaled = [width, height].map((side) => Math.floor((MARGIN * side) / Math.min(width, height)));
-  const [left, top] = scaled.map((side) => half(side - SIDE));
-  return { width: scaled[0], height: scaled[1], left, top, kernel: bilinear };
+  const shorter = Math.min(width, height);
+  const scaledWidth = Math.floor((MARGIN * width) / shorter);
+  const scaledHeight = Math.floor((MARGIN * height) / shorter);
+  const left = half(scaledWidth - SIDE);
+  const top = half(scaledHeight - SIDE);
+  return { width: scaledWidth, height: scaledHeight, left, top, kernel: bilinear };
 }
 
 /**
@@ -77,9 +97,12 @@ function plan(width, height, view) {
  * @returns {Box}
  */
 export function seen(width, height, view) {
-  const to = plan(width, height, view);
-  const [across, down] = [width / to.width, height / to.height];
-  return { left: to.left * across, top: to.top * down, width: SIDE * across, height: SIDE * down };
+  const scaled = plan(width, height, view);
+  const across = width / scaled.width;
+  const down = height / scaled.height;
+  const left = scaled.left * across;
+  const top = scaled.top * down;
+  return { left, top, width: SIDE * across, height: SIDE * down };
 }
 
 /**
@@ -91,24 +114,67 @@ export function square(source, view) {
   const { width, height, left, top, kernel } = plan(source.width, source.height, view);
   const columns = filter(source.width, width, kernel).slice(left, left + SIDE);
   const rows = filter(source.height, height, kernel).slice(top, top + SIDE);
-  // Pillow rounds to bytes after each direction, and begins with the height if that shrinks by more than twice what the width does
-  // (seen in Pillow 13; one that begins with the width gives values that differ by 1).
-  const downFirst = source.height > height && source.height - height > 2 * (source.width - width);
-  const [first, second, length] = downFirst ? [rows, columns, source.width] : [columns, rows, source.height];
-  const narrow = new Uint8Array(3 * SIDE * length);
-  for (let k = 0; k < length; k += STRIP) {
-    const count = Math.min(STRIP, length - k);
-    const strip = downFirst
-      ? squeezed(source.part(k, 0, count, source.height), count, 4, 4 * count, first)
-      : squeezed(source.part(0, k, source.width, count), count, 4 * source.width, 4, first);
-    narrow.set(strip, 3 * SIDE * k);
+
+  // Pillow rounds to bytes after each direction, and begins with the height if that shrinks by more
+  // than twice what the width does (seen in Pillow 13; one that begins with the width gives values
+  // that differ by 1).
+  const shrinks = source.height > height;
+  const downFirst = shrinks && source.height - height > 2 * (source.width - width);
+  if (downFirst) {
+    const flat = squashed(source, rows); // (x, row, channel)
+    const bytes = squeezed(flat, SIDE, 3, 3 * SIDE, columns); // (row, column, channel)
+    return channelsFirst(bytes, 3 * SIDE, 3);
   }
-  const bytes = squeezed(narrow, SIDE, 3, 3 * SIDE, second); // (first direction, second direction, channel)
-  const [right, below] = downFirst ? [3, 3 * SIDE] : [3 * SIDE, 3];
-  return Float32Array.from({ length: 3 * SIDE * SIDE }, (_, index) => {
-    const [channel, y, x] = [Math.floor(index / SIDE / SIDE), Math.floor(index / SIDE) % SIDE, index % SIDE];
-    return bytes[y * below + x * right + channel];
-  });
+  const narrow = narrowed(source, columns); // (y, column, channel)
+  const bytes = squeezed(narrow, SIDE, 3, 3 * SIDE, rows); // (column, row, channel)
+  return channelsFirst(bytes, 3, 3 * SIDE);
+}
+
+/**
+ * All rows of a picture, each squeezed: (y, column, channel).
+ * @param {Source} source
+ * @param {Filter} columns
+ */
+function narrowed({ width, height, part }, columns) {
+  const output = new Uint8Array(height * SIDE * 3);
+  for (let y = 0; y < height; y += STRIP) {
+    const count = Math.min(STRIP, height - y);
+    const strip = squeezed(part(0, y, width, count), count, 4 * width, 4, columns);
+    output.set(strip, y * SIDE * 3);
+  }
+  return output;
+}
+
+/**
+ * All columns of a picture, each squeezed: (x, row, channel).
+ * @param {Source} source
+ * @param {Filter} rows
+ */
+function squashed({ width, height, part }, rows) {
+  const output = new Uint8Array(width * SIDE * 3);
+  for (let x = 0; x < width; x += STRIP) {
+    const count = Math.min(STRIP, width - x);
+    const strip = squeezed(part(x, 0, count, height), count, 4, 4 * count, rows);
+    output.set(strip, x * SIDE * 3);
+  }
+  return output;
+}
+
+/**
+ * Bytes as the encoder takes them: (3, SIDE, SIDE).
+ * @param {Uint8Array} bytes
+ * @param {number} down bytes from one row to the next
+ * @param {number} across bytes from one column to the next
+ */
+function channelsFirst(bytes, down, across) {
+  const pixels = new Float32Array(3 * SIDE * SIDE);
+  let to = 0;
+  for (let channel = 0; channel < 3; channel++) {
+    for (let y = 0; y < SIDE; y++) {
+      for (let x = 0; x < SIDE; x++) pixels[to++] = bytes[y * down + x * across + channel];
+    }
+  }
+  return pixels;
 }
 
 /**
@@ -120,20 +186,25 @@ export function square(source, view) {
  * @param {Filter} filter
  */
 function squeezed(input, count, line, step, filter) {
+  const rounding = 1 << (BITS - 1); // one half
   const output = new Uint8Array(3 * count * filter.length);
   let to = 0;
   for (let row = 0; row < count; row++) {
     for (const { first, weights } of filter) {
       let from = row * line + first * step;
-      let red = 1 << (BITS - 1), green = red, blue = red; // one half: the sum is rounded
-      for (let k = 0; k < weights.length; k++, from += step) {
-        red += weights[k] * input[from];
-        green += weights[k] * input[from + 1];
-        blue += weights[k] * input[from + 2];
+      let red = rounding;
+      let green = rounding;
+      let blue = rounding;
+      for (const weight of weights) {
+        red += weight * input[from];
+        green += weight * input[from + 1];
+        blue += weight * input[from + 2];
+        from += step;
       }
-      output[to++] = Math.min(red >> BITS, 255);
-      output[to++] = Math.min(green >> BITS, 255);
-      output[to++] = Math.min(blue >> BITS, 255);
+      output[to] = Math.min(red >> BITS, 255);
+      output[to + 1] = Math.min(green >> BITS, 255);
+      output[to + 2] = Math.min(blue >> BITS, 255);
+      to += 3;
     }
   }
   return output;

@@ -1,36 +1,53 @@
-// Keeps every file of the page that was loaded, so that the page also works offline. build.js writes the version.
+// Keeps every file of the page that was loaded, so that the page also works offline. build.js
+// writes the version and the shell.
 
 const VERSION = "";
-const SHELL = ["./", "page.css", "page.js", "light.js", "worker.js", "captioner.js", "resize.js", "ort.wasm.bundle.min.mjs", "page.json"];
+/** @type {string[]} what the page needs before it can load anything else */
+const SHELL = [];
+const CACHE = `satlib-${VERSION}`;
 
 const worker = /** @type {any} */ (self);
 
 worker.addEventListener("install", (/** @type {any} */ event) => {
-  const keep = async () => {
-    const cache = await caches.open(`satlib-${VERSION}`);
-    await cache.addAll(SHELL.map((name) => new Request(name, { cache: "no-cache" })));
-    await worker.skipWaiting();
-  };
-  event.waitUntil(keep());
+  event.waitUntil(keepShell());
 });
 
 worker.addEventListener("activate", (/** @type {any} */ event) => {
-  const tidy = async () => {
-    for (const name of await caches.keys()) if (name.startsWith("satlib-") && name !== `satlib-${VERSION}`) await caches.delete(name);
-    await worker.clients.claim();
-  };
-  event.waitUntil(tidy());
+  event.waitUntil(takeOver());
 });
 
 worker.addEventListener("fetch", (/** @type {any} */ event) => {
-  if (event.request.method !== "GET" || new URL(event.request.url).origin !== location.origin) return;
-  const answer = async () => {
-    const cache = await caches.open(`satlib-${VERSION}`);
-    const kept = await cache.match(event.request);
-    if (kept && event.request.cache !== "reload") return kept; // the page asks so for a file whose copy is damaged
-    const response = await fetch(event.request);
-    if (response.status === 200) event.waitUntil(cache.put(event.request, response.clone()));
-    return response;
-  };
-  event.respondWith(answer());
+  const { method, url } = event.request;
+  if (method !== "GET" || new URL(url).origin !== location.origin) return;
+  event.respondWith(answer(event));
 });
+
+async function keepShell() {
+  const cache = await caches.open(CACHE);
+  await cache.addAll(SHELL.map((name) => new Request(name, { cache: "no-cache" })));
+  await worker.skipWaiting();
+}
+
+/** Forget what earlier versions of the page kept. */
+async function takeOver() {
+  for (const name of await caches.keys()) {
+    if (name.startsWith("satlib-") && name !== CACHE) await caches.delete(name);
+  }
+  await worker.clients.claim();
+}
+
+/**
+ * The copy of a file, or the file, which is kept.
+ * @param {any} event
+ */
+async function answer(event) {
+  const { request } = event;
+  const cache = await caches.open(CACHE);
+  const kept = await cache.match(request);
+  // The page asks with "reload" for a file whose copy is damaged.
+  if (kept && request.cache !== "reload") return kept;
+
+  const response = await fetch(request);
+  if (response.status === 200) event.waitUntil(cache.put(request, response.clone()));
+  return response;
+}
