@@ -1,7 +1,6 @@
 """What several commands open: a data set, what a model reads of it, a model."""
 
 import argparse
-import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -94,6 +93,6 @@ def own_attention(
     from satlib.model import plugged
 
     found = plugged.load(place)
-    if inspect.isclass(found):
+    if isinstance(found, type):
         return None, [f"decoder.attention={plugged.register(found)}"]
     return lambda captioner: plugged.plug(captioner, found, place), []

@@ -7,11 +7,9 @@ made by NAME(D, n, width); it is registered under its name, which becomes the re
 `decoder.attention`. A notebook writes the file with %%writefile.
 """
 
-import inspect
 import runpy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,23 +62,23 @@ def load(place: str) -> Attend | type[Attention]:
 
     B, L, D, n, width = 3, 5, 4, 6, 8
     a = torch.randn(B, L, D)
-    if is_kind(found):
+    if isinstance(found, type):
+        if not issubclass(found, Attention):
+            raise SatlibError(
+                f"{place} is no satlib.model.attention.Attention; derive it from that"
+            )
         made = found(D, n, width)
-        output = made(a, made.keys(a), torch.randn(B, n))
-        z, alpha = output.z, output.alpha
+        z, alpha, _ = made(a, made.keys(a), torch.randn(B, n))
+        inputs = f"a {(B, L, D)}"
     else:
         z, alpha = found(torch.randn(B, L), a)
+        inputs = f"e {(B, L)} and a {(B, L, D)}"
+
     if z.shape != (B, D) or alpha.shape != (B, L):
-        given = f"a {(B, L, D)}" if is_kind(found) else f"e {(B, L)} and a {(B, L, D)}"
         wanted = f"z {(B, D)} and alpha {(B, L)}"
         got = f"{tuple(z.shape)} and {tuple(alpha.shape)}"
-        raise SatlibError(f"{place} must return {wanted} for {given}, not {got}")
+        raise SatlibError(f"{place} must return {wanted} for {inputs}, not {got}")
     return found
-
-
-def is_kind(found: Any) -> bool:
-    """Whether this is a class of attention, rather than a function."""
-    return inspect.isclass(found) and issubclass(found, Attention)
 
 
 def register(kind: type[Attention]) -> str:
