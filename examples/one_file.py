@@ -21,8 +21,8 @@ Letters and equation numbers are the paper's:
     B   images in a batch                    a      annotation vectors, one for each place
     L   places in an image                   h, c   the LSTM's state and its memory cell
     D   numbers in an annotation vector      alpha  attention weights, one for each place
-    C   words in a caption, with its end     s      the place that hard attention draws
-    K   words in the vocabulary              z      the context vector, what the decoder sees
+    C   words in a caption and its end mark  s      the place that hard attention draws
+    K   words in the vocabulary              z      the context vector: what the decoder sees
     m   numbers in a word's embedding        y      the words of a caption
     n   LSTM units
 """
@@ -68,7 +68,7 @@ picture = "one_file.png"  # attention maps of four held-out images
 
 # --- Data: drawn scenes ---------------------------------------------------------------------------
 # A scene is two coloured shapes, one above or left of the other, among small grey ones that no
-# caption mentions. A perfect captioner exists, so we can count how often the model is right.
+# caption mentions. Each scene has known right answers, so we can count the captions that are right.
 
 COLOURS = {
     "red": "#d33",
@@ -94,13 +94,15 @@ SHAPES = {
 ABOVE = ("a {} is above a {}", "a {} with a {} below it")
 LEFT = ("a {} left of a {}", "a {} is left of a {}")
 
+Caption = list[str]  # a caption, split into words
+
 
 class Example(NamedTuple):
     """An image with its captions."""
 
     input: np.ndarray  # pixels (3, 224, 224), uint8, or annotation vectors (L, D), float16
     photo: np.ndarray | Path  # pixels (224, 224, 3), or the file
-    captions: list[list[str]]  # several, split into words
+    captions: list[Caption]
 
 
 def draw_scene() -> Example:
@@ -121,10 +123,11 @@ def draw_scene() -> Example:
     else:
         places = [(y1, x1), (y2, x2)]
 
-    # Grey shapes may be anywhere.
     count = random.randint(2, 5)
     greys = random.choices(GREYS, k=count)
     colours = random.sample(list(COLOURS), 2)
+
+    # The grey shapes may be anywhere.
     grey_places = []
     for _ in greys:
         x = random.uniform(0, 448)
@@ -158,7 +161,12 @@ def draw_scene() -> Example:
     )
 
 
-def draw_shape(image: Image.Image, x: float, y: float, colour: str) -> str:
+def draw_shape(
+    image: Image.Image,
+    x: float,
+    y: float,
+    colour: str,
+) -> str:
     """Draw a random shape around (x, y), small if it is grey, and return its name."""
     shape = random.choice(list(SHAPES))
     if colour in GREYS:
@@ -182,7 +190,8 @@ def draw_shape(image: Image.Image, x: float, y: float, colour: str) -> str:
 
 
 # --- Data: Flickr8k -------------------------------------------------------------------------------
-# An ImageNet encoder has seen these photographs once and for all. We read what it saw.
+# An encoder that was trained on ImageNet has turned these photographs into annotation vectors,
+# once and for all. We only read them.
 
 
 def read_flickr8k(folder: Path) -> tuple[list[Example], list[Example]]:
@@ -219,8 +228,8 @@ def read_flickr8k(folder: Path) -> tuple[list[Example], list[Example]]:
     return training, dev
 
 
-def read_captions(file: Path) -> dict[str, list[list[str]]]:
-    """Read the captions of each photograph, in small letters, without punctuation."""
+def read_captions(file: Path) -> dict[str, list[Caption]]:
+    """Read the captions of each photograph, in lower case and without punctuation."""
     captions = defaultdict(list)
     text = file.read_text(encoding="utf-8")
     for line in text.splitlines():
@@ -261,8 +270,11 @@ def build_vocabulary(examples: list[Example]) -> list[str]:
     return vocabulary
 
 
-def group_by_length(examples: list[Example], vocabulary: list[str]) -> list[list[Pair]]:
-    """Group all pairs of an image and a caption; those of a group have captions of one length."""
+def group_by_length(
+    examples: list[Example],
+    vocabulary: list[str],
+) -> list[list[Pair]]:
+    """Group all pairs of an image and a caption by the length of the caption."""
     ids = {word: i for i, word in enumerate(vocabulary)}
     groups = defaultdict(list)
     for example in examples:
@@ -354,7 +366,12 @@ class Encoder(nn.Module):
 class Attention(nn.Module):
     """Where to look for the next word, and what is seen there."""
 
-    def __init__(self, D: int, n: int, width: int) -> None:
+    def __init__(
+        self,
+        D: int,
+        n: int,
+        width: int,  # units of the MLP
+    ) -> None:
         super().__init__()
         self.annotation = nn.Linear(D, width)
         self.state = nn.Linear(n, width, bias=False)
@@ -498,19 +515,26 @@ class Decoder(nn.Module):
         logits = self.output(self.dropout(deep))  # (B, K)
         return logits, h, c, alpha, s
 
-    def forward(self, a: Tensor, captions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self,
+        a: Tensor,  # annotation vectors (B, L, D)
+        captions: Tensor,  # (B, C)
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Predict every word from the true ones before it.
 
-        a (B, L, D) and captions (B, C) -> logits (B, C, K), alphas (B, C, L), places s (B, C).
+        Returns:
+            Logits (B, C, K), alphas (B, C, L), and places s (B, C).
         """
         # End of section 4.1: to lower the variance, an image takes the expectation in place of
         # its samples with probability 0.5. Once trained, every image does.
         coin = None
         if self.kind == "hard" and self.training:
-            coin = torch.rand(len(a), device=a.device) < 0.5  # (B,)
+            chance = torch.rand(len(a), device=a.device)  # (B,)
+            coin = chance < 0.5
 
         # The word before each word: captions moved along by one, with -1 in front.
-        previous = F.pad(captions[:, :-1], (1, 0), value=-1)  # (B, C)
+        all_but_last = captions[:, :-1]  # (B, C - 1)
+        previous = F.pad(all_but_last, (1, 0), value=-1)  # (B, C)
 
         keys, h, c = self.begin(a)
         all_logits = []
@@ -540,7 +564,11 @@ def log_likelihood(logits: Tensor, captions: Tensor) -> Tensor:
     return -nll.sum(1)
 
 
-def soft_loss(logits: Tensor, alphas: Tensor, captions: Tensor) -> Tensor:
+def soft_loss(
+    logits: Tensor,  # (B, C, K)
+    alphas: Tensor,  # (B, C, L)
+    captions: Tensor,  # (B, C)
+) -> Tensor:
     """Equation 14: -log p(y|a) + lambda sum_i (1 - sum_t alpha_ti)^2."""
     # Over the whole caption, every place should get about as much attention as any other.
     attention_paid = alphas.sum(1)  # (B, L)
@@ -559,7 +587,8 @@ def hard_loss(
 ) -> tuple[Tensor, float]:
     """The loss of hard attention, and the next baseline.
 
-    Its gradient is minus the paper's estimate (end of section 4.1), from one sample s:
+    Its gradient is minus the estimate of equation 12 from one sample s, with the baseline and the
+    entropy that the end of section 4.1 adds:
 
         d log p(y|s,a) / dW
         + lambda_r (log p(y|s,a) - b) d log p(s|a) / dW
@@ -582,9 +611,9 @@ def hard_loss(
     # The third term, the entropy of the weights: keep looking around.
     entropy = -(alphas * log_alphas).sum((1, 2))  # (B,)
 
-    bound = log_p + lambda_r * score + lambda_e * entropy  # (B,)
+    objective = log_p + lambda_r * score + lambda_e * entropy  # (B,)
     next_b = 0.9 * b + 0.1 * log_p.mean().item()
-    return -bound.mean(), next_b
+    return -objective.mean(), next_b
 
 
 # --- Captions: beam search ------------------------------------------------------------------------
@@ -593,7 +622,7 @@ def hard_loss(
 
 
 class Hypothesis(NamedTuple):
-    """The beginning of a caption."""
+    """A caption, or the beginning of one."""
 
     log_p: float  # of all its words
     words: list[int]  # -1 (no word) first
@@ -610,7 +639,13 @@ def beam_search(
 ) -> tuple[list[int], Tensor]:
     """Find the most probable caption: its words, and the maps of these and the end mark (C, L)."""
     keys, h, c = decoder.begin(a.unsqueeze(0))  # (1, L, width), (1, n), (1, n)
-    start = Hypothesis(log_p=0.0, words=[-1], maps=[], h=h[0], c=c[0])
+    start = Hypothesis(
+        log_p=0.0,
+        words=[-1],
+        maps=[],
+        h=h[0],
+        c=c[0],
+    )
     alive = [start]
     ended = []
 
@@ -673,11 +708,11 @@ def beam_search(
 
 
 # --- Captions: how good they are ------------------------------------------------------------------
-# BLEU-4 is the score of the paper's tables: which share of a caption's n-grams, n = 1 to 4, occur
-# in a reference.
+# BLEU-4, as in the paper's tables: the share of the captions' n-grams, n = 1 to 4, that occur in a
+# reference, too.
 
 
-def ngrams(words: list[str], n: int) -> Counter:
+def ngrams(words: Caption, n: int) -> Counter:
     """Count the sequences of n words."""
     counts = Counter()
     for start in range(len(words) - n + 1):
@@ -687,8 +722,8 @@ def ngrams(words: list[str], n: int) -> Counter:
 
 
 def bleu4(
-    captions: list[list[str]],
-    references: list[list[list[str]]],  # several for each caption
+    captions: list[Caption],
+    references: list[list[Caption]],  # several for each caption
 ) -> float:
     """Corpus BLEU-4 in percent (Papineni et al., 2002)."""
     found = [0] * 4  # n-grams that a reference has, too
@@ -701,7 +736,9 @@ def bleu4(
 
         # Of two references that are equally close, the shorter counts: it comes first.
         lengths = sorted(len(other) for other in others)
-        closest_length += min(lengths, key=lambda other: abs(other - len(caption)))
+        differences = [abs(other - len(caption)) for other in lengths]
+        closest = differences.index(min(differences))
+        closest_length += lengths[closest]
 
         for n in range(1, 5):
             counts = ngrams(caption, n)
@@ -726,7 +763,7 @@ def bleu4(
 
 
 # --- Captions: where the decoder looked -----------------------------------------------------------
-# The figures of the paper: the image once more for each word, lit where the attention was.
+# As in the paper's figures: the image once more for each word, lit where the attention was.
 
 
 def read_photo(example: Example) -> np.ndarray:
@@ -751,7 +788,7 @@ def enlarge(alphas: Tensor) -> Tensor:
 
 def draw_attention(
     examples: list[Example],
-    captions: list[list[str]],
+    captions: list[Caption],
     maps: list[Tensor],  # (C, L) for each caption
 ) -> None:
     """Draw a row for each image, and save the picture."""
@@ -791,7 +828,7 @@ def train(
     encoder: nn.Module,
     decoder: Decoder,
     groups: list[list[Pair]],
-    begun: float,  # time.time() at the beginning
+    begun: float,  # seconds, by time.time()
 ) -> None:
     """Train on `steps` batches; print the loss every 100 steps."""
     model = nn.ModuleList([encoder, decoder])
@@ -800,7 +837,7 @@ def train(
     nats = []  # -log p of a word, in each batch
 
     for step in range(1, steps + 1):
-        inputs, captions = get_batch(groups)  # (B, C)
+        inputs, captions = get_batch(groups)  # (B, ...), (B, C)
         a = encoder(inputs)  # (B, L, D)
         logits, alphas, s = decoder(a, captions)  # (B, C, K), (B, C, L), (B, C)
 
@@ -812,7 +849,7 @@ def train(
         optimiser.zero_grad()
         loss.backward()
 
-        # One odd batch must not throw away what was learnt.
+        # So that one odd batch cannot undo what was learnt.
         nn.utils.clip_grad_norm_(model.parameters(), 5.0)
 
         optimiser.param_groups[0]["lr"] = learning_rate_at(step)
@@ -898,23 +935,25 @@ def main() -> None:
         score = bleu4(captions, references)
         print(f"beam {width}: BLEU-4 {score:.1f}, {right} of {len(captions)} equal a reference")
 
+    # The captions are those of the wider beam, the last.
     draw_attention(held_out[:4], captions[:4], maps[:4])
     seconds = time.time() - begun
     print(f"{picture} shows where it looked; {seconds:.0f} s")
 
 
 # --- The command line -----------------------------------------------------------------------------
-# Every variable of this file in small letters is a setting, and an option of the same name.
+# Every lower-case variable of this file is a setting, and has an option of its name.
 
 
 def read_settings() -> None:
-    """Replace the settings by those of the command line."""
+    """Replace settings by what the command line says."""
     parser = argparse.ArgumentParser(
         description="Show, Attend and Tell in one file; its first lines say more."
     )
     for name, value in list(globals().items()):
-        # Modules, functions and classes are no settings.
-        if not name[0].islower() or not isinstance(value, str | int | float):
+        # Modules, functions, classes and constants are not settings.
+        is_setting = name[0].islower() and isinstance(value, str | int | float)
+        if not is_setting:
             continue
 
         choices = None
