@@ -68,7 +68,8 @@ class Baseline(nn.Module):
         self.output = twin.output
         self.dropout = twin.dropout
 
-        # satlib has a matrix for each of the cell's inputs, and one bias.
+        # satlib has a matrix for each of the cell's inputs, and one bias; torch's cell has one
+        # matrix for both inputs, and two biases.
         inputs = torch.cat([twin.gates_word.weight, twin.gates_context.weight], 1)  # (4 n, m + D)
         cell = nn.LSTMCell(inputs.shape[1], decoder.config.hidden)
         self.cell = cell.to(twin.output.weight)
@@ -124,7 +125,8 @@ class Baseline(nn.Module):
     def loss(self, a: Tensor, captions: Tensor, lengths: Tensor) -> Tensor:
         """-log p(y|a) of a word, and the doubly stochastic penalty of a caption, each a mean."""
         logits, alphas = self(a, captions, lengths)
-        kept = lengths.cpu()  # packing wants them there
+        # Packing leaves out what was padded, and wants the lengths on the CPU.
+        kept = lengths.cpu()
         scores = pack_padded_sequence(logits, kept, batch_first=True).data  # (words, K)
         targets = pack_padded_sequence(captions, kept, batch_first=True).data  # (words,)
         nll = nn.functional.cross_entropy(scores, targets)
@@ -206,6 +208,7 @@ class Contestant:
         batches = []
         words = 0
         for lengths in self.lengths(shift, longest):
+            # Words at random: the time does not depend on them.
             shape = (len(lengths), lengths[0])  # the longest is the first
             generator = torch.Generator().manual_seed(1)
             captions = torch.randint(0, self.sizes.K, shape, generator=generator)
@@ -241,7 +244,7 @@ def peak_memory(action: Action, device: torch.device) -> float | None:
         action()
         return float(torch.cuda.max_memory_allocated(device) - before)
 
-    # Linux alone has this file.
+    # Only Linux has this file.
     control = Path("/proc/self/clear_refs")
     if not control.exists():
         return None
@@ -283,7 +286,7 @@ def step(
     for precision in precisions:
         field += [Contestant(name, sizes, device, precision) for name in contestants]
 
-    # These first turns also warm everything up.
+    # These turns also warm everything up: none of them is in the rates.
     memory = [peak_memory(partial(one.turn, a, longest=True), device) for one in field]
 
     rates = [[] for _ in field]

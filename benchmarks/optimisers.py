@@ -57,7 +57,7 @@ def main() -> None:
                 ],
             )
             run = work / f"{optimiser}-{seed}"
-            # The processor's seconds: what else the machine does does not count.
+            # Processor time: other programs on the machine do not count.
             start = time.process_time()
             loop.train(chosen, data, vectors, run)
             seconds = round(time.process_time() - start)

@@ -46,8 +46,8 @@ SOLUTION = re.compile(r"<details><summary>Solution</summary>.*?</details>", re.S
 NO_SOLUTION = (
     "<details><summary>Solution</summary>\n\nThe notebook has it here: `make lab`.\n\n</details>"
 )
-# Each of the next three finds a block of code, too, as group 1: nothing in it is a heading, an
-# equation or a link, and a match that begins elsewhere cannot reach into it.
+# Each of the next three also matches a block of code, as group 1, so that nothing inside a block is
+# taken for a heading, an equation or a link.
 BLOCK = r"^(`{3,}).*?^\1$"
 HEADING = re.compile(BLOCK + r"|^#+ ", re.M | re.S)
 EQUATION = re.compile(BLOCK + r"|\$\$.+?\$\$", re.M | re.S)
@@ -149,7 +149,8 @@ class Pages:
             first.source = re.sub(r"!\[.*\)", live, first.source)
         first.source += f"\n\n{{download}}`Download this notebook <../downloads/{path}>` ({name})"
 
-        # A second title would be a second page in the table of contents: all headings go down.
+        # A second title would be a second page in the table of contents, so all headings after the
+        # first move down a level.
         texts = [cell for cell in rest if cell.cell_type == "markdown"]
         if any(cell.source.startswith("# ") for cell in texts):
             for cell in texts:
@@ -163,12 +164,13 @@ class Pages:
             elif cell.metadata.get("jupyter", {}).get("source_hidden"):
                 cell.metadata["tags"] = [*cell.metadata.get("tags", []), "remove-input"]
 
-        # Nothing can be installed on a page.
+        # On a page there is nothing to install.
         book.cells = [cell for cell in book.cells if "install" not in cell.metadata.get("tags", [])]
         self.write(path, nbformat.writes(book))
 
     def api(self) -> None:
         """Write a page for each module, and one that lists them."""
+        # Sphinx fills them from the docstrings.
         for name in self.modules:
             title = f"{name}\n{'=' * len(name)}\n\n"
             self.write(f"api/{name}.rst", f"{title}.. automodule:: {name}\n   :members:\n")
@@ -230,7 +232,7 @@ def write_source(folder: Path, live: bool) -> None:
         for picture in (ROOT / "docs").glob(f"*.{kind}"):
             shutil.copy(picture, folder / "docs")
 
-    # The site's own pages. A name such as exercises-index.md says which folder is meant.
+    # The site's own pages; exercises-index.md becomes exercises/index.md.
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = "\n".join(re.findall(r"^\| \| notebook \| subject \|\n(?:\|.*\n)+", readme, re.M))
     for file in (ROOT / "docs" / "site").glob("*.md"):
@@ -267,7 +269,7 @@ def build(site: Path, live: bool) -> None:
     ]
     subprocess.run(command, cwd=ROOT, check=True)
 
-    # Sphinx copies the theme's templates with its scripts: they are no pages.
+    # Sphinx copies the theme's templates along with its scripts; they are not pages.
     for template in (site / "_static").glob("*.html"):
         template.unlink()
     # Without this file GitHub Pages leaves out folders that begin with _.

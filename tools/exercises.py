@@ -36,7 +36,7 @@ def workbooks(source: Path) -> dict[Path, NotebookNode]:
 
 def digest(notebook: NotebookNode) -> str:
     """A hash of the cells' text."""
-    # Editors change outputs, counts and blank ends by themselves: that is no work.
+    # Editors change outputs, counts and trailing blanks by themselves; that is nobody's work.
     texts = [[cell.cell_type, cell.source.rstrip()] for cell in notebook.cells]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 

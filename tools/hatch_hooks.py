@@ -6,7 +6,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-# The label may hold code, in which brackets are only characters.
+# A label may contain code, and brackets in code do not end it.
 LINK = re.compile(r"(?P<picture>!?)\[(?P<label>(?:`[^`]*`|[^\[\]`])*)\]\((?P<target>[^)\s]+)\)")
 
 
@@ -18,7 +18,7 @@ class LongDescription(MetadataHookInterface):
         readme = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         address = metadata.get("urls", {}).get("Source")
         if address:
-            # The tag of this version: on main a file may have moved since.
+            # To this version's tag: on main, files may have moved since.
             address = f"{address.rstrip('/')}/{{}}/v{metadata['version']}/"
         text = with_outside_links(readme, address)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}

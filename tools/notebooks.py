@@ -56,6 +56,7 @@ def execute(notebook: NotebookNode) -> None:
     Raises:
         CellExecutionError: a cell failed.
     """
+    # Kernels inherit it: a picture stands in for a widget, and sealed cells show their answers.
     os.environ[still.ENVIRONMENT] = "1"
     resources = {"metadata": {"path": str(FOLDER)}}
     client = NotebookClient(
@@ -78,7 +79,7 @@ def shown(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
     """The outputs of a cell as they are stored."""
     kept: list[NotebookNode] = []
     for output in outputs:
-        # Progress bars and warnings are of that one run.
+        # Progress bars and warnings belong to that one run.
         if output.get("name") == "stderr":
             continue
 
@@ -90,7 +91,7 @@ def shown(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
         # Our figures are readable on any page.
         output.get("metadata", {}).pop("needs_background", None)
 
-        # The kernel sends what is printed in pieces, at chance moments: they are joined.
+        # The kernel sends what is printed in pieces, cut at random moments: join them.
         printed = output.output_type == "stream"
         if printed and kept and output.name == kept[-1].get("name"):
             kept[-1].text += output.text
