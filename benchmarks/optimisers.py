@@ -1,7 +1,9 @@
-"""Muon beside Adam: `python benchmarks/optimisers.py`, ten minutes on one core, writes satlib/results/optimisers.json.
+"""Muon beside Adam: `python benchmarks/optimisers.py`, ten minutes on one core.
 
-A fresh decoder of scenes-soft learns from the vectors of its trained encoder: 500 scenes, four passes, three seeds. Each optimiser has
-the best of several learning rates (Adam 2e-3, 5e-3, 1e-2, 2e-2; Muon 4e-3, 8e-3, 1.6e-2), by the dev loss of seed 0 at the end.
+Writes satlib/results/optimisers.json. A fresh decoder of scenes-soft learns from the vectors of its
+trained encoder: 500 scenes, four passes, three seeds. Each optimiser has the best of several
+learning rates (Adam 2e-3, 5e-3, 1e-2, 2e-2; Muon 4e-3, 8e-3, 1.6e-2), by the dev loss of seed 0 at
+the end.
 """
 
 import json
@@ -19,33 +21,50 @@ from satlib.model import encoders
 from satlib.training import loop
 from satlib.training.features import extract
 
+# The encoder is the trained one and does not learn, so its vectors are computed once.
 FROZEN = (
-    "encoder.name=model:scenes-soft", "encoder.train=false", "encoder.pretrained=true", "encoder.scale=1.4",
-    "data.captions=5", "decoder.attention_hidden=64", "training.warmup=10", "training.average=0.9",
-    "training.epochs=4", "training.epoch_images=0",
-)  # fmt: skip
+    "encoder.name=model:scenes-soft",
+    "encoder.train=false",
+    "encoder.pretrained=true",
+    "encoder.scale=1.4",
+    "data.captions=5",
+    "decoder.attention_hidden=64",
+    "training.warmup=10",
+    "training.average=0.9",
+    "training.epochs=4",
+    "training.epoch_images=0",
+)
 
 
 def main() -> None:
     """Train, and write the dev loss after each epoch and the processor seconds of each run."""
     torch.set_num_threads(1)
-    work, runs = Path(tempfile.mkdtemp()), []
+    work = Path(tempfile.mkdtemp())
     data = scenes.load(train=500, dev=100, test=1)
     encoder = encoders.create("model:scenes-soft")
     vectors = extract(data, encoder, features.folder(work, data, encoder.name))
+
+    runs = []
     for seed in range(3):
         for optimiser, rate in (("adam", 1e-2), ("muon", 8e-3)):
-            changes = [
-                f"training.optimiser={optimiser}",
-                f"training.learning_rate={rate}",
-                f"training.seed={seed}",
-            ]
-            run, start = work / f"{optimiser}-{seed}", time.process_time()
-            loop.train(recipe.load("scenes-soft", [*FROZEN, *changes]), data, vectors, run)
+            chosen = recipe.load(
+                "scenes-soft",
+                [
+                    *FROZEN,
+                    f"training.optimiser={optimiser}",
+                    f"training.learning_rate={rate}",
+                    f"training.seed={seed}",
+                ],
+            )
+            run = work / f"{optimiser}-{seed}"
+            # Processor time: other programs on the machine do not count.
+            start = time.process_time()
+            loop.train(chosen, data, vectors, run)
             seconds = round(time.process_time() - start)
-            losses = [
-                json.loads(line)["dev_nll"] for line in (run / loop.LOG).read_text().splitlines()
-            ]
+
+            # A line for each epoch.
+            log = (run / loop.LOG).read_text(encoding="utf-8")
+            losses = [json.loads(line)["dev_nll"] for line in log.splitlines()]
             runs.append(
                 {
                     "optimiser": optimiser,
@@ -56,6 +75,7 @@ def main() -> None:
                 }
             )
             print(runs[-1], flush=True)
+
     write_json(Path(satlib.__file__).parent / "results" / "optimisers.json", runs)
 
 

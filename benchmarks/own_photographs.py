@@ -1,4 +1,10 @@
-"""What one's own photographs do: `python benchmarks/own_photographs.py MODEL OLD OWN`, an hour."""
+"""What training on one's own photographs does to a model.
+
+    python benchmarks/own_photographs.py MODEL OLD OWN
+
+takes an hour and writes satlib/results/own-photographs.json. MODEL was trained on the data set OLD,
+and is trained further on photographs of OWN, with or without some of OLD.
+"""
 
 import sys
 import tempfile
@@ -19,33 +25,47 @@ from satlib.model.captioner import Captioner
 from satlib.training import loop, starting
 from satlib.training.features import extract
 
-RUNS = [*((own, 0) for own in (0, 25, 50, 100, 200, 400, 694)), (100, 100), (400, 400)]
+# How many photographs of one's own each run has, and how many old ones; the last two runs show
+# whether old ones keep the model from forgetting.
+RUNS = [(own, 0) for own in (0, 25, 50, 100, 200, 400, 694)] + [(100, 100), (400, 400)]
 
 
 def main(model: str, *names: str) -> None:
-    """Writes each run's processor seconds, and CIDEr on both dev splits with its interval."""
+    """Write each run's processor seconds, and CIDEr on both dev splits with its interval."""
     torch.set_num_threads(1)
-    sets = old, own = [datasets.load(name).shortened(700) for name in names]
-    both, work, rows = caption_set.joined(sets), Path(tempfile.mkdtemp()), []
-    encoder, chosen = (
-        encoders.create(f"model:{model}"),
-        starting.fitted(recipe.load("own-folder-further"), Path(model)),
-    )
+    old, own = [datasets.load(name).shortened(700) for name in names]
+    both = caption_set.joined([old, own])
+    work = Path(tempfile.mkdtemp())
+
+    # The encoder does not learn: its vectors are computed once, for all runs.
+    encoder = encoders.create(f"model:{model}")
     vectors = extract(both, encoder, features.folder(work, both, encoder.name))
+    chosen = starting.fitted(recipe.load("own-folder-further"), Path(model))
+
+    rows = []
     for size, kept in RUNS:
-        data = replace(both, examples=old.split("train")[:kept] + own.shortened(size).examples)
-        run, start = work / f"{size}-{kept}", time.process_time()
-        captioner = (
-            loop.train(chosen, data, vectors, run, start=Path(model))
-            if size
-            else Captioner.load(model)
-        )
-        rows.append({"own": size, "old": kept, "seconds": round(time.process_time() - start)})
+        examples = old.split("train")[:kept] + own.shortened(size).examples
+        data = replace(both, examples=examples)
+        start = time.process_time()
+        if size:
+            run = work / f"{size}-{kept}"
+            captioner = loop.train(chosen, data, vectors, run, start=Path(model))
+        else:
+            captioner = Captioner.load(model)
+        row = {
+            "own": size,
+            "old": kept,
+            "seconds": round(time.process_time() - start),
+        }
+
+        # Does it describe one's own photographs better, and has it forgotten the old ones?
         for part, each in (("old", old), ("own", own)):
             result = evaluate.evaluate(captioner, each, vectors, "dev")
             bounds = intervals(Statistics.restored(result["statistics"]))["CIDEr"]
-            rows[-1][f"CIDEr of {part}"] = [result["metrics"]["CIDEr"], *bounds]
-        print(rows[-1], flush=True)
+            row[f"CIDEr of {part}"] = [result["metrics"]["CIDEr"], *bounds]
+        rows.append(row)
+        print(row, flush=True)
+
     write_json(Path(satlib.__file__).parent / "results" / "own-photographs.json", rows)
 
 

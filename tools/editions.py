@@ -1,9 +1,13 @@
-"""One source, three editions: from notebooks/NN_name.py the notebook to read, the workbook, and the workbook with its answers.
+"""One source, three editions: notebooks/NN_name.py gives the notebook to read and two workbooks.
 
-A code cell with the tag `task:4.1` holds a task of satcourse.checks. What stands in it between `# BEGIN SOLUTION` and
-`# END SOLUTION` is a blank in the workbook; markdown cells with the tags "hint" and "pseudocode" may follow. A section whose heading has
-the tag "workbook" is in the workbook alone. A cell with the tag "claims", the folded assertions that check the numbers of the prose, is in
-the notebook to read alone. Markdown with the tag "answer", which tells what a sealed cell shows, is folded everywhere.
+The workbooks are one with blanks and one with its answers. Tags say what a cell is:
+
+    task:4.1    code that holds a task of satcourse.checks; what stands between `# BEGIN SOLUTION`
+                and `# END SOLUTION` is a blank in the workbook
+    hint, pseudocode    Markdown that may follow a task, folded under its check
+    workbook    a heading: its section is in the workbooks alone
+    claims      folded assertions that check the numbers in the prose; in the notebook to read alone
+    answer      Markdown that tells what a sealed cell shows; folded everywhere
 """
 
 import re
@@ -19,40 +23,54 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 from satcourse.checks.engine import task
 from satcourse.checks.task import Task
 
-READ, WORK, SOLVED = "notebooks", "exercises", "solutions"  # an edition is named by its folder
+# An edition is named after its folder.
+READ = "notebooks"
+WORK = "exercises"
+SOLVED = "solutions"
 FOLDS = {"hint", "pseudocode"}
 FOLDED = "<details><summary>{}</summary>\n\n{}\n\n</details>"
 SOLUTION = re.compile(r"^( *)# BEGIN SOLUTION\n(.*?)^ *# END SOLUTION\n?", re.MULTILINE | re.DOTALL)
-TO_READ = """\
-*This edition is to be read. In [the workbook](../exercises/{name}.ipynb) you write the functions yourself, and checks look at them.*"""
-TO_WRITE = """\
-*This is the workbook of [this notebook](../notebooks/{name}.ipynb): the same text with blanks. Where a cell says `your code here`, \
-write, run the cell, and run the check below it; a hint and the solution are folded under the check. What passes its check is what \
-later cells use. Until then they use satlib's own, so Run All works at any time.*"""
+TO_READ = (
+    "*This edition is to be read. In [the workbook](../exercises/{name}.ipynb) you write the "
+    "functions yourself, and checks look at them.*"
+)
+TO_WRITE = (
+    "*This is the workbook of [this notebook](../notebooks/{name}.ipynb): the same text with "
+    "blanks. Where a cell says `your code here`, write, run the cell, and run the check below it; "
+    "a hint and the solution are folded under the check. What passes its check is what later cells "
+    "use. Until then they use satlib's own, so Run All works at any time.*"
+)
+PROGRESS = "## How far you are\n\nRun this at any time: it counts the checks of this session."
 
 
 def cells(source: Path, edition: str) -> list[NotebookNode]:
     """The cells of an edition, `READ`, `WORK` or `SOLVED`, of notebooks/NN_name.py."""
     first, *rest = [part for cell in jupytext.read(source).cells for part in parted(cell)]
-    first.source += "\n\n" + (TO_READ if edition == READ else TO_WRITE).format(name=source.stem)
+    about = TO_READ if edition == READ else TO_WRITE
+    first.source += "\n\n" + about.format(name=source.stem)
     result = [first, *opening(f"{edition}/{source.stem}.ipynb")]
+
+    number = source.stem[:2]
     if edition == READ:
+        prefix = number
         result += _to_read(rest)
     else:
+        prefix = edition[0] + number
         result.append(new_code_cell("from satcourse.checks import carry_on, check, progress"))
         result += _to_write(rest, edition)
-        result.append(
-            new_markdown_cell(
-                "## How far you are\n\nRun this at any time: it counts the checks of this session."
-            )
-        )
-        result.append(new_code_cell(f"progress({int(source.stem[:2])})"))
-    for number, cell in enumerate(result):
-        if (
-            edition != READ and cell.cell_type == "markdown"
-        ):  # a link between notebooks, or to the index
-            cell.source = re.sub(r"\]\((?=\d\d_\w+\.ipynb|INDEX)", "](../notebooks/", cell.source)
-        cell.id = f"{'' if edition == READ else edition[0]}{source.stem[:2]}-{number:03}"  # the same each time
+        result.append(new_markdown_cell(PROGRESS))
+        result.append(new_code_cell(f"progress({int(number)})"))
+
+        # Links to other notebooks, or to the index, lead to another folder from here.
+        for cell in result:
+            if cell.cell_type == "markdown":
+                cell.source = re.sub(
+                    r"\]\((?=\d\d_\w+\.ipynb|INDEX)", "](../notebooks/", cell.source
+                )
+
+    # nbformat makes up ids by chance; ours are the same each time.
+    for place, cell in enumerate(result):
+        cell.id = f"{prefix}-{place:03}"
     return result
 
 
@@ -61,49 +79,56 @@ def _to_read(cells: list[NotebookNode]) -> Iterator[NotebookNode]:
     skipped = False
     for cell in cells:
         if cell.cell_type == "markdown" and cell.source.startswith("## "):
-            skipped = "workbook" in _tags(cell)
-        if not skipped and not _tags(cell) & FOLDS:
+            skipped = "workbook" in tags(cell)
+        if not skipped and not tags(cell) & FOLDS:
             cell.source = solved(cell.source)
             yield cell
 
 
 def _to_write(cells: list[NotebookNode], edition: str) -> Iterator[NotebookNode]:
-    """The cells, each task among them with its card before it, and its check and what there is to unfold after it.
+    """The cells, with each task's card before it, and its check and its folds after it.
 
-    Where a later cell calls the task's function, a cell catches up: it puts satlib's own in until the learner's has passed.
+    Where a later cell calls the task's function, a cell catches up: it puts satlib's own in until
+    the learner's has passed.
     """
     for place, cell in enumerate(cells):
-        id = next(
-            (tag.removeprefix("task:") for tag in _tags(cell) if tag.startswith("task:")), None
-        )
+        id = _task_of(cell)
         if id is None:
-            if not _tags(cell) & (FOLDS | {"claims"}):
-                cell.metadata.pop(
-                    "tags", None
-                )  # pictures for docs/ are taken from the notebook to read
+            if not tags(cell) & (FOLDS | {"claims"}):
+                # The tags are for pictures in docs/, which come from the notebook to read.
+                cell.metadata.pop("tags", None)
                 yield cell
             continue
-        exercise, later = task(id), cells[place + 1 :]
+
+        exercise = task(id)
+        later = cells[place + 1 :]
         yield new_markdown_cell(f"### {id} {exercise.title}\n\n{card(exercise)}")
-        yield _of_task(
-            solved(cell.source) if edition == SOLVED else stub(cell.source, id), id, "answer"
-        )
+
+        answer = solved(cell.source) if edition == SOLVED else stub(cell.source, id)
+        yield _of_task(answer, id, "answer")
         yield _of_task(f'check("{id}", {exercise.name})', id, "check")
-        folds = [
-            ((_tags(each) & FOLDS).pop(), each.source)
-            for each in takewhile(lambda each: _tags(each) & FOLDS, later)
-        ]
-        folds.append(("solution", f"```python\n{solved(cell.source)}\n```"))
-        yield new_markdown_cell(
-            "\n".join(FOLDED.format(name.capitalize(), text.strip()) for name, text in folds)
-        )
+
+        folds = []
+        for each in takewhile(lambda each: tags(each) & FOLDS, later):
+            (name,) = tags(each) & FOLDS
+            folds.append(FOLDED.format(name.capitalize(), each.source.strip()))
+        solution = f"```python\n{solved(cell.source)}\n```"
+        folds.append(FOLDED.format("Solution", solution))
+        yield new_markdown_cell("\n".join(folds))
+
         # Called, that is: a parameter or a variable of the same name needs nothing.
-        if any(
-            each.cell_type == "code" and re.search(rf"(?<!def )\b{exercise.name}\(", each.source)
-            for each in later
-        ):
+        call = re.compile(rf"(?<!def )\b{exercise.name}\(")
+        if any(each.cell_type == "code" and call.search(each.source) for each in later):
             comment = "  # yours, once it has passed its check; satlib's own until then"
             yield _of_task(f'{exercise.name} = carry_on("{id}"){comment}', id, "catch-up")
+
+
+def _task_of(cell: NotebookNode) -> str | None:
+    """The task that a cell holds, such as "4.1"."""
+    for tag in tags(cell):
+        if tag.startswith("task:"):
+            return tag.removeprefix("task:")
+    return None
 
 
 def card(task: Task) -> str:
@@ -124,18 +149,24 @@ def solved(code: str) -> str:
 
 
 def parted(cell: NotebookNode) -> list[NotebookNode]:
-    """A markdown cell parted before each heading, so that a link to a heading is a link to a cell; an answer folded."""
-    if "answer" in _tags(cell):
+    """A cell in parts, its answer folded.
+
+    Markdown is parted before each heading, so that a link to a heading is a link to a cell.
+    """
+    if "answer" in tags(cell):
         cell.source = FOLDED.format("The answer", cell.source)
     if cell.cell_type != "markdown":
         return [cell]
+
     parts: list[list[str]] = [[]]
     fenced = False
     for line in cell.source.splitlines():
+        # In a block of code, # begins a comment.
         fenced ^= line.startswith("```")
         if parts[-1] and not fenced and re.match(r"#{1,4} ", line):
             parts.append([])
         parts[-1].append(line)
+
     return [new_markdown_cell("\n".join(part).strip(), metadata=cell.metadata) for part in parts]
 
 
@@ -144,5 +175,6 @@ def _of_task(text: str, id: str, role: str) -> NotebookNode:
     return new_code_cell(text, metadata={"satlib": {"exercise": id, "role": role}})
 
 
-def _tags(cell: NotebookNode) -> set[str]:
+def tags(cell: NotebookNode) -> set[str]:
+    """The tags of a cell."""
     return set(cell.metadata.get("tags", ()))

@@ -1,8 +1,9 @@
 """Workbooks from the notebooks' sources: `python tools/exercises.py make [NN ...]` or `compare`.
 
-From notebooks/NN_name.py (editions.py), `make` writes exercises/NN_name.ipynb and solutions/NN_name.ipynb, without outputs;
-`satlib check solutions` runs these. A workbook in which somebody has worked is left alone. `compare` writes nothing and fails where
-what is committed differs from what would be written.
+From notebooks/NN_name.py (editions.py), `make` writes exercises/NN_name.ipynb and
+solutions/NN_name.ipynb, without outputs; `satlib check solutions` runs the latter. A workbook in
+which somebody has worked is left alone. `compare` writes nothing and fails where what is committed
+differs from what would be written.
 """
 
 import argparse
@@ -22,22 +23,20 @@ ROOT = notebooks.ROOT
 
 def generate(source: Path, edition: str) -> NotebookNode:
     """A workbook, `editions.WORK` or `editions.SOLVED`; it remembers what its cells were."""
-    metadata = nbformat.from_dict(notebooks.METADATA)
-    notebook = nbformat.v4.new_notebook(
-        cells=editions.cells(source, edition), metadata=metadata, nbformat_minor=5
-    )
+    notebook = notebooks.generate(source, edition)
     notebook.metadata["satlib"] = {"generated": digest(notebook)}
     return notebook
 
 
 def workbooks(source: Path) -> dict[Path, NotebookNode]:
-    """Where the two workbooks of a source are, and what they should be."""
+    """What the two workbooks of a source should be, by their files."""
     both = (editions.WORK, editions.SOLVED)
     return {ROOT / each / f"{source.stem}.ipynb": generate(source, each) for each in both}
 
 
 def digest(notebook: NotebookNode) -> str:
-    """A hash of the cells, without what editors change by themselves."""
+    """A hash of the cells' text."""
+    # Editors change outputs, counts and trailing blanks by themselves; that is nobody's work.
     texts = [[cell.cell_type, cell.source.rstrip()] for cell in notebook.cells]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
@@ -55,25 +54,30 @@ def main() -> int:
     parser.add_argument("what", choices=("make", "compare"))
     parser.add_argument("names", nargs="*", help="numbers of notebooks, by default all")
     arguments = parser.parse_args()
+
     differences = 0
-    for path, notebook in [
-        pair for source in notebooks.sources(arguments.names) for pair in workbooks(source).items()
-    ]:
-        text = nbformat.writes(notebook) + "\n"
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        differences += 1
-        if arguments.what == "compare":
-            print(
-                f"{path.relative_to(ROOT)} is not what its source gives: run `make exercises` and commit what it writes"
-            )
-        elif path.exists() and edited(nbformat.read(path, 4)):
-            print(
-                f"{path.relative_to(ROOT)} has somebody's work in it and is left alone: rename it, to have a new one written"
-            )
-        else:
-            path.write_text(text, encoding="utf-8")
-            print(f"{path.relative_to(ROOT)} written")
+    for source in notebooks.sources(arguments.names):
+        for path, notebook in workbooks(source).items():
+            text = nbformat.writes(notebook) + "\n"
+            if path.exists() and path.read_text(encoding="utf-8") == text:
+                continue
+
+            differences += 1
+            name = path.relative_to(ROOT)
+            if arguments.what == "compare":
+                print(
+                    f"{name} is not what its source gives: run `make exercises` and "
+                    "commit what it writes"
+                )
+            elif path.exists() and edited(nbformat.read(path, 4)):
+                print(
+                    f"{name} has somebody's work in it and is left alone: rename it, "
+                    "to have a new one written"
+                )
+            else:
+                path.write_text(text, encoding="utf-8")
+                print(f"{name} written")
+
     return int(arguments.what == "compare" and differences > 0)
 
 

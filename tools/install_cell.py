@@ -1,4 +1,7 @@
-"""The cells at a notebook's beginning: Colab's badge where the repository has an address, and the cell that installs satlib."""
+"""The cells at a notebook's beginning.
+
+They are Colab's badge, where the repository has an address, and the cell that installs satlib.
+"""
 
 import tomllib
 from pathlib import Path
@@ -7,7 +10,8 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 ROOT = Path(__file__).resolve().parent.parent
-# SOURCE is where pip finds the repository: an address, or an archive or a checkout of it beside the notebook.
+# SATLIB_SOURCE may say where pip finds the repository; otherwise it is the repository's address, or
+# an archive or a checkout of it beside the notebook.
 INSTALL = """\
 # On Colab, or wherever satlib is missing, this cell installs it; otherwise it does nothing.
 import importlib.util
@@ -33,15 +37,18 @@ def opening(path: str) -> list[NotebookNode]:
     """The cells after a notebook's first; `path` is the notebook's, from the repository's root."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     address = project.get("urls", {}).get("Source")
-    marked = {"tags": ["install"], "jupyter": {"source_hidden": True}}  # folded
+
     install = new_code_cell(
-        INSTALL.format(address=f"git+{address}" if address else ""), metadata=marked
+        INSTALL.format(address=f"git+{address}" if address else ""),
+        # Folded: learners should meet the subject first.
+        metadata={"tags": ["install"], "jupyter": {"source_hidden": True}},
     )
     if address is None:
         return [install]
+
+    # Colab opens github.com/OWNER/NAME under /github/OWNER/NAME.
     colab = "https://colab.research.google.com"
-    page = f"{colab}/{address.removeprefix('https://').replace('github.com', 'github')}/blob/main/{path}"
-    return [
-        new_markdown_cell(f"[![Open in Colab]({colab}/assets/colab-badge.svg)]({page})"),
-        install,
-    ]
+    repository = address.removeprefix("https://").replace("github.com", "github")
+    page = f"{colab}/{repository}/blob/main/{path}"
+    badge = new_markdown_cell(f"[![Open in Colab]({colab}/assets/colab-badge.svg)]({page})")
+    return [badge, install]

@@ -1,9 +1,15 @@
-"""The course's notebooks from their sources: `python tools/notebooks.py make [NN ...] [--all]`, `compare`, or `again NN`.
+"""The course's notebooks from their sources.
 
-notebooks/NN_name.py (Jupytext, percent format) is written by hand. `make` generates NN_name.ipynb from it, executes those
-whose cells differ from their source, or all with --all, and writes notebooks/INDEX.md. The picture of a cell tagged `docs:NAME`
-is written to docs/NAME.png (or .jpeg). `compare` fails where what is committed differs. `again` prints what a notebook prints after
-changes, as `--change "manual_seed(0)" "manual_seed(1)"`; comments in a source that begin with "again" name some.
+    python tools/notebooks.py make [NN ...] [--all]
+    python tools/notebooks.py compare
+    python tools/notebooks.py again NN [--change OLD NEW]
+
+notebooks/NN_name.py (Jupytext, percent format) is written by hand. `make` generates NN_name.ipynb
+from it, executes those whose cells differ from their source, or all with --all, and writes
+notebooks/INDEX.md. The picture of a cell tagged `docs:NAME` is written to docs/NAME.png (or .jpeg).
+`compare` fails where what is committed differs. `again` prints what a notebook prints after
+changes, such as `--change "manual_seed(0)" "manual_seed(1)"`; comments in a source that begin with
+"again" name some.
 """
 
 import argparse
@@ -29,93 +35,104 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 WIDGET = "application/vnd.jupyter.widget-view+json"
-NO_WIDGET = "> **Run > Run All Cells**, and here is something to move."
 SECONDS = 600  # a cell that takes longer hangs
 
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
     """The sources of the notebooks in order; of some, by the beginnings of their names."""
-    return [
-        path
-        for path in sorted(FOLDER.glob("[0-9][0-9]_*.py"))
-        if not names or path.name.startswith(tuple(names))
-    ]
+    paths = sorted(FOLDER.glob("[0-9][0-9]_*.py"))
+    return [path for path in paths if not names or path.name.startswith(tuple(names))]
 
 
-def generate(source: Path) -> NotebookNode:
-    """The notebook of a source, not executed."""
-    return nbformat.v4.new_notebook(cells=editions.cells(source, editions.READ), metadata=METADATA)
+def generate(source: Path, edition: str = editions.READ) -> NotebookNode:
+    """An edition of a source, not executed."""
+    cells = editions.cells(source, edition)
+    return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
 
 
 def execute(notebook: NotebookNode) -> None:
-    """Run it in place, in its own folder, and keep of its outputs what a reader sees; a cell that fails raises."""
+    """Run it in place, in its own folder, and keep of its outputs what a reader sees.
+
+    Raises:
+        CellExecutionError: a cell failed.
+    """
+    # Kernels inherit it: a picture stands in for a widget, and sealed cells show their answers.
     os.environ[still.ENVIRONMENT] = "1"
     resources = {"metadata": {"path": str(FOLDER)}}
-    NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources).execute()
-    notebook.metadata = nbformat.from_dict(
-        METADATA
-    )  # without the widgets' states: megabytes that need a kernel
+    client = NotebookClient(
+        notebook,
+        timeout=SECONDS,
+        kernel_name="python3",
+        resources=resources,
+    )
+    client.execute()
+
+    # Without the widgets' states: megabytes that need a kernel.
+    notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of day
-        outputs: list[NotebookNode] = []
-        for output in cell.get("outputs", ()):
-            if output.get("name") == "stderr":  # progress bars and warnings are of that one run
-                continue
-            if WIDGET in output.get(
-                "data", {}
-            ):  # its model lives in the kernel: a page would show an error
-                output.data, output.metadata = (
-                    NotebookNode({"text/markdown": NO_WIDGET}),
-                    NotebookNode(),
-                )
-            output.get("metadata", {}).pop(
-                "needs_background", None
-            )  # figures are readable on any page
-            if (
-                outputs
-                and output.output_type == "stream"
-                and output.name == outputs[-1].get("name")
-            ):
-                outputs[
-                    -1
-                ].text += (
-                    output.text
-                )  # the kernel sends what is printed in pieces, at chance moments
-            else:
-                outputs.append(output)
         if cell.cell_type == "code":
-            cell.outputs = outputs
+            cell.outputs = shown(cell.outputs)
+
+
+def shown(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
+    """The outputs of a cell as they are stored."""
+    kept: list[NotebookNode] = []
+    for output in outputs:
+        # Progress bars and warnings belong to that one run.
+        if output.get("name") == "stderr":
+            continue
+
+        # A widget's model lives in the kernel: without it, a page would show an error. The
+        # course's own widgets have put a picture in their place (satcourse.widgets.still).
+        if WIDGET in output.get("data", {}):
+            continue
+
+        # Our figures are readable on any page.
+        output.get("metadata", {}).pop("needs_background", None)
+
+        # The kernel sends what is printed in pieces, cut at random moments: join them.
+        printed = output.output_type == "stream"
+        if printed and kept and output.name == kept[-1].get("name"):
+            kept[-1].text += output.text
+        else:
+            kept.append(output)
+    return kept
 
 
 def pictures(notebook: NotebookNode) -> dict[Path, bytes]:
-    """The pictures for README.md and docs/: the last one of each cell with a tag `docs:NAME`, and where it lies."""
+    """The pictures for README.md and docs/, by their files.
+
+    A cell with a tag `docs:NAME` gives its last one.
+    """
     found = {}
     for cell in notebook.cells:
-        for tag in cell.metadata.get("tags", ()):
+        for tag in editions.tags(cell):
             if tag.startswith("docs:"):
                 data = [output.data for output in cell.outputs if "data" in output][-1]
-                kind = next(kind for kind in ("png", "jpeg") if f"image/{kind}" in data)
+                kind = "png" if "image/png" in data else "jpeg"
                 path = ROOT / "docs" / f"{tag.removeprefix('docs:')}.{kind}"
                 found[path] = base64.b64decode(data[f"image/{kind}"])
     return found
 
 
 def is_current(source: Path) -> bool:
-    """Whether the committed notebook has its source's cells, and was run once from top to bottom."""
+    """Whether the committed notebook has its source's cells and was run once, top to bottom."""
     path = source.with_suffix(".ipynb")
     if not path.exists():
         return False
+
     notebook = nbformat.read(path, 4)
-    cells = [
-        [(cell.id, cell.source) for cell in each.cells] for each in (notebook, generate(source))
-    ]
+    committed = [(cell.id, cell.source) for cell in notebook.cells]
+    generated = [(cell.id, cell.source) for cell in generate(source).cells]
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
-    return cells[0] == cells[1] and counts == list(range(1, len(counts) + 1))
+    return committed == generated and counts == list(range(1, len(counts) + 1))
 
 
 def make(source: Path) -> None:
     """Generate, execute and write one notebook and its pictures."""
-    start, notebook = time.monotonic(), generate(source)
+    start = time.monotonic()
+    notebook = generate(source)
     execute(notebook)
     source.with_suffix(".ipynb").write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
     for path, picture in pictures(notebook).items():
@@ -124,26 +141,21 @@ def make(source: Path) -> None:
 
 
 def again(source: Path, changes: Sequence[Sequence[str]]) -> None:
-    """Print what a notebook without its claims prints after changes."""
+    """Print what a notebook prints after changes, without its claims, which would fail."""
     notebook = generate(source)
-    notebook.cells = [
-        cell for cell in notebook.cells if "claims" not in cell.metadata.get("tags", ())
-    ]
+    notebook.cells = [cell for cell in notebook.cells if "claims" not in editions.tags(cell)]
     for old, new in changes:
-        for cell in [cell for cell in notebook.cells if old in cell.source] or sys.exit(
-            f"no {old!r} in {source}"
-        ):
+        changed = [cell for cell in notebook.cells if old in cell.source]
+        if not changed:
+            sys.exit(f"no {old!r} in {source}")
+        for cell in changed:
             cell.source = cell.source.replace(old, new)
+
     execute(notebook)
-    print(
-        *(
-            part.text
-            for cell in notebook.cells
-            for part in cell.get("outputs", ())
-            if "text" in part
-        ),
-        sep="",
-    )
+    texts = []
+    for cell in notebook.cells:
+        texts += [output.text for output in cell.get("outputs", ()) if "text" in output]
+    print("".join(texts))
 
 
 def main() -> int:
@@ -154,23 +166,31 @@ def main() -> int:
     parser.add_argument("what", choices=("make", "compare", "again"))
     parser.add_argument("names", nargs="*", help="numbers of notebooks, by default all")
     parser.add_argument("--all", action="store_true", help="unchanged ones, too")
-    parser.add_argument("--change", nargs=2, action="append", default=[], metavar=("OLD", "NEW"))
+    parser.add_argument(
+        "--change",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("OLD", "NEW"),
+    )
     arguments = parser.parse_intermixed_args()  # so that numbers may follow --all
     for source in sources(arguments.names):
         if arguments.what == "again":
             again(source, arguments.change)
         elif arguments.what == "make" and (arguments.all or not is_current(source)):
             make(source)
-    index, text = (
-        FOLDER / "INDEX.md",
-        paper_index.page({source.stem: generate(source) for source in sources()}),
-    )
+
+    # The index is of all notebooks, whichever were named.
+    index = FOLDER / "INDEX.md"
+    text = paper_index.page({source.stem: generate(source) for source in sources()})
     if arguments.what == "make":
         index.write_text(text, encoding="utf-8")
     if arguments.what != "compare":
         return 0
+
     stale = [source.stem for source in sources(arguments.names) if not is_current(source)]
-    stale += ["INDEX"] if index.read_text(encoding="utf-8") != text else []
+    if index.read_text(encoding="utf-8") != text:
+        stale.append("INDEX")
     if stale:
         print(*stale, "differ from their sources: run `make notebooks` and commit", file=sys.stderr)
     return int(bool(stale))

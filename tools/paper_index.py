@@ -1,6 +1,8 @@
-"""notebooks/INDEX.md: from an equation, a section or a claim of the paper to the notebook, the function and the test that treat it.
+"""notebooks/INDEX.md: from the paper to the course.
 
-A line `<!-- index: key | text | object | test -->` in a notebook's source marks the section in which it stands.
+An equation, a section or a claim leads to the notebook, the function and the test that treat it. A
+line `<!-- index: key | text | object | test -->` in a notebook's source marks the section in which
+it stands.
 """
 
 import re
@@ -25,15 +27,17 @@ tried out. `make notebooks` writes this page from marks in the notebooks.
 
 
 class Mark(NamedTuple):
-    """One line of the index: an equation or a claim, the function and the test that treat it, and where."""
+    """One line of the index."""
 
-    key: str
+    key: str  # "equation 4", "section 4.2.1" or "claim: ..."
     text: str
-    object: str
-    test: str
+    object: str  # dotted, the function or class that treats it
+    test: str  # a file, or file::name
+
+    # Where the mark stands.
     notebook: str
     heading: str
-    cell: str
+    cell: str  # the id of the heading's cell
 
 
 def marks(notebooks: Mapping[str, NotebookNode]) -> list[Mark]:
@@ -42,21 +46,24 @@ def marks(notebooks: Mapping[str, NotebookNode]) -> list[Mark]:
     for name, notebook in notebooks.items():
         heading = cell_id = ""
         for cell in notebook.cells:
-            for line in cell.source.splitlines() if cell.cell_type == "markdown" else ():
+            if cell.cell_type != "markdown":
+                continue
+            for line in cell.source.splitlines():
                 if re.match(r"#+ ", line):
-                    heading, cell_id = line.lstrip("# ").strip(), cell.id
+                    heading = line.lstrip("# ").strip()
+                    cell_id = cell.id
                 if mark := MARK.fullmatch(line):
                     found.append(Mark(*mark.groups(), name, heading, cell_id))
 
-    def order(mark: Mark) -> tuple[int, list[int], str]:
-        kind = KINDS.index(mark.key.split()[0])
-        return (
-            kind,
-            [] if kind == 2 else list(map(int, re.findall(r"\d+", mark.key))),
-            mark.notebook,
-        )
+    return sorted(found, key=_order)
 
-    return sorted(found, key=order)
+
+def _order(mark: Mark) -> tuple[int, list[int], str]:
+    kind = mark.key.split()[0]
+    # As numbers, so that section 4.2.1 comes after 4.2 and equation 10 after 9.
+    numbers = [int(number) for number in re.findall(r"\d+", mark.key)]
+    # A number in a claim is part of its words.
+    return KINDS.index(kind), [] if kind == "claim:" else numbers, mark.notebook
 
 
 def page(notebooks: Mapping[str, NotebookNode]) -> str:
@@ -74,5 +81,7 @@ def page(notebooks: Mapping[str, NotebookNode]) -> str:
 def _file_of(dotted: str) -> str:
     """The file of an object: satlib.model.attention.SoftAttention -> satlib/model/attention.py."""
     parts = dotted.split(".")
-    paths = ("/".join(parts[:length]) + ".py" for length in range(len(parts), 0, -1))
-    return next(path for path in paths if (ROOT / path).is_file())
+    # From the end on, an object's name is dropped, or a method's and then its class's.
+    while not (ROOT / f"{'/'.join(parts)}.py").is_file():
+        parts.pop()
+    return f"{'/'.join(parts)}.py"
