@@ -15,6 +15,7 @@ import tiny
 import torch
 from hypothesis import settings
 
+from satlib import files
 from satlib.evaluation import metrics, plots
 from satlib.model import encoders
 
@@ -113,6 +114,12 @@ def _tiny(request):
             patch.setitem(encoders._BUILDERS, "tiny", tiny.build)
             patch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _not_quiet(monkeypatch):
+    """A command with --quiet leaves the tests after it their voice."""
+    monkeypatch.setattr(files, "quiet", False)
 
 
 @pytest.fixture(autouse=True)
