@@ -100,9 +100,9 @@ class VariationalBound(nn.Module):
 
     - moving-average: b_k = 0.9 b_{k-1} + 0.1 log p(y|s~_k,a) over minibatches, from 0, used
       before it is updated (the paper); of log p per word, times the caption's words, as in the
-      official code. An average of whole captions would mostly measure how long the batch before
-      was (benchmarks/baseline.py). For rewards to come, one average for each number of words to
-      come.
+      official code. An average of whole captions would mostly measure how long those of the last
+      batches were: on Flickr8k it leaves a mean squared advantage of 314, this one 149 nats^2
+      (benchmarks/baseline.py). For rewards to come, one average for each number of words to come.
     - leave-one-out: the mean reward of the caption's N - 1 other samples (`leave_one_out`).
     - learned: the moving average plus a linear function of h_{t-1}, fitted by least squares (as
       in Mnih et al., 2014).

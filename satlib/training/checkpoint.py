@@ -207,7 +207,7 @@ def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> to
         # Fused: one pass over the weights.
         optimiser = torch.optim.Adam(groups, fused=True)
     elif config.optimiser == "rmsprop":
-        optimiser = RMSProp(groups)
+        optimiser = RMSProp(groups, {})
     else:
         optimiser = Muon(_muon_groups(captioner, groups))
     for group in optimiser.param_groups:

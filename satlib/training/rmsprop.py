@@ -6,8 +6,6 @@ is never below 0.01, torch's falls to 0.0001, and small gradients make steps tha
 times as long.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -19,12 +17,8 @@ EPS = 1e-4
 class RMSProp(torch.optim.Optimizer):
     """RMSProp with a subtracted mean and momentum."""
 
-    def __init__(self, groups: list[dict[str, Any]]) -> None:
-        """Each group has its "params" and its learning rate, "lr"."""
-        super().__init__(groups, {})
-
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[bad-override]
         """Change all weights that have a gradient."""
         for group in self.param_groups:
             for weight in group["params"]:
