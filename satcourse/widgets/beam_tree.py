@@ -22,7 +22,8 @@ def tree_figure(
     kept: Collection[Prefix] = (),
     best: Prefix = (),
 ) -> NotebookFigure:
-    """Draw every caption of a small model as a path from left to right, with the probability of each word.
+    """Draw every caption of a small model as a path from left to right, with the probability of
+    each word.
 
     next_words: maps a prefix to p(y_t) by word; a caption ends with the word `plots.END_LABEL`.
     kept: what the search kept, including complete captions. best: the words of the best caption,
