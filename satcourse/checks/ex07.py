@@ -106,7 +106,7 @@ def _searches() -> list[tuple[NextWords, int, int]]:
         (_drawn(716), 3, 7),
         (_drawn(22), 4, 7),
         (_drawn(12), 4, 7),
-        # Two words are too few for any caption.
+        # Two words are too few: nothing that this beam keeps has ended.
         (_drawn(12), 3, 2),
         (_drawn(131), 2, 3),
         (_drawn(11), 3, 7),

@@ -426,7 +426,7 @@ def shapley(kept: Sequence[float], heads: int) -> list[float]:
 
 
 def _games() -> list[tuple[Sequence[float], int]]:
-    # Together the two get 2 more than each alone.
+    # Together the two get 2 more than the sum of what each gets alone.
     pair = [0, 1, 2, 5]
     # Of heads 0 and 1 either will do; head 2 adds 1 alone, and 3 to one of them.
     twins = [3, 9, 9, 9, 4, 12, 12, 12]

@@ -54,6 +54,7 @@ def read(
     """
     maps_given = None if given is None else given[None].to(a)
     decoder = steered(captioner.decoder, given=maps_given)
+    # The end mark, which is id 0, goes by its label.
     names = [plots.END_LABEL, *captioner.vocabulary.words[1:]]
     for unknown in set(forced) - set(names):
         raise SatlibError(
@@ -72,6 +73,7 @@ def read(
         p = torch.softmax(logits[0], dim=0)  # (K,)
         p[UNKNOWN] = 0.0  # never generated
 
+        # The words that are given come first, and the end after the longest caption.
         if t < len(ids):
             word = ids[t]
         elif t == most_words:
@@ -97,5 +99,6 @@ def labels(captioner: Captioner, p: Tensor) -> list[list[tuple[str, float]]]:
     for chance, id in zip(likeliest.values.tolist(), likeliest.indices.tolist(), strict=True):
         said.append((captioner.vocabulary.words[id], chance))
 
+    # Row by row, as a drawing needs them.
     columns = captioner.encoder.grid[1]
     return [said[start : start + columns] for start in range(0, len(p), columns)]
