@@ -120,17 +120,19 @@ def _dtype_kind(x: Tensor) -> str:
 def _values(expected: Tensor, got: Tensor, tolerance: float) -> str | None:
     """Describe the value that differs most; None if all are within the tolerance."""
     show = bool if expected.dtype == torch.bool else "{:.5g}".format
-    expected, got = expected.detach().double(), got.detach().double()
+    expected = expected.detach().double()
+    got = got.detach().double()
 
     # At least 0.01: rounding errors of numbers that should all be 0 are no difference.
-    finite = expected[expected.isfinite()]
-    scale = max(1e-2, finite.abs().max().item()) if finite.numel() else 1.0
+    finite = expected[expected.isfinite()].abs()
+    scale = max(1e-2, finite.max().item()) if finite.numel() else 1.0
     off = ~torch.isclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
     if not off.any():
         return None
 
     # Where only one of them is a NaN, nothing is farther apart.
-    distance = torch.where(off, (got - expected).abs(), 0.0).nan_to_num(nan=torch.inf)
+    distance = (got - expected).abs().nan_to_num(nan=torch.inf)
+    distance = torch.where(off, distance, 0.0)
     worst = torch.unravel_index(distance.argmax(), distance.shape)
     at = f" at {[int(index) for index in worst]}" if worst else ""
     share = f"; {int(off.sum())} of {off.numel()} values are off" if off.numel() > 1 else ""

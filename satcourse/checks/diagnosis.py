@@ -15,6 +15,8 @@ from torch import Tensor
 from satcourse.checks.compare import difference
 from satcourse.checks.task import GRADIENT
 
+Parts = Mapping[str, Any]
+
 WEAK = "the values are right, but not the gradients"
 
 FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -46,19 +48,22 @@ def relation(expected: Any, got: Any) -> str | None:
     if isinstance(expected, (list, tuple)) and isinstance(got, (list, tuple)):
         return _of_sequences(list(expected), list(got))
     if isinstance(expected, (Tensor, Number)) and isinstance(got, (Tensor, Number)):
-        return _of_tensors(torch.as_tensor(expected).detach(), torch.as_tensor(got).detach())
+        one = torch.as_tensor(expected).detach()
+        other = torch.as_tensor(got).detach()
+        return _of_tensors(one, other)
     return None
 
 
-def _of_parts(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str | None:
+def _of_parts(expected: Parts, got: Parts) -> str | None:
     """The relation of results by the names of their parts, gradients among them."""
     values = [key for key in expected if not key.startswith(GRADIENT)]
     wrong = [key for key in expected if difference(expected[key], got[key])]
     wrong_gradients = [key for key in wrong if key.startswith(GRADIENT)]
 
     # First, since parts in the wrong order may look related in other ways, too.
+    in_order = [expected[key] for key in values]
     backwards = [got[key] for key in reversed(values)]
-    if len(values) > 1 and not difference([expected[key] for key in values], backwards):
+    if len(values) > 1 and not difference(in_order, backwards):
         return f"the parts are in the wrong order: {', '.join(values)}"
 
     for key in wrong_gradients:
@@ -73,11 +78,13 @@ def _of_parts(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str | None
 
 def _of_sequences(expected: list[Any], got: list[Any]) -> str | None:
     """The relation of lists: another order, the numbers', the first wrong element's, or too few."""
-    same = sorted(map(repr, expected)) == sorted(map(repr, got))
+    right_elements = sorted(map(repr, expected))
+    elements = sorted(map(repr, got))
     # Reversed tensors need a look of their own: a repr shows a few digits, and no tolerance.
-    if same or not difference(expected[::-1], got):
+    if elements == right_elements or not difference(expected[::-1], got):
         return "the right ones, but in another order"
 
+    # Lists of numbers may be related as tensors are; if not, the first wrong number may be.
     if all(isinstance(x, Number) for x in (*expected, *got)):
         sentence = relation(torch.tensor(expected), torch.tensor(got))
         if sentence:
@@ -181,7 +188,8 @@ def _about_sums(expected: Tensor, got: Tensor) -> Iterator[Claim]:
         right_sums, sums = expected.sum(axis), got.sum(axis)
         normalised = not difference(torch.ones_like(right_sums), right_sums)
         if normalised and difference(right_sums, sums):
-            worst = sums.flatten()[(sums - 1).abs().argmax()]
+            farthest = (sums - 1).abs().argmax()
+            worst = sums.flatten()[farthest]
             sentence = f"it does not sum to 1 over axis {axis}, but to {worst:.5g}"
             yield Claim(sentence, sums, sums)  # true as it stands
 
@@ -198,7 +206,8 @@ def _about_all_numbers(expected: Tensor, got: Tensor) -> Iterator[Claim]:
         yield Claim(sentence, sorted_right, flat.sort().values)
 
     # Least squares. Every two numbers have some factor: for them it has to be whole, or 1 / whole.
-    factor = (expected * got).sum() / expected.square().sum()
+    product = (expected * got).sum()
+    factor = product / expected.square().sum()
     if several or _whole_factor(factor) or _whole_factor(1 / factor):
         yield Claim(f"{factor:.4g} times what is asked for", factor * expected, got)
 

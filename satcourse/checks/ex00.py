@@ -18,10 +18,13 @@ def _case(seed: int) -> tuple[Tensor, Tensor]:
     """Places at which word 0, an "and", is likely on any picture, and word 4 on this one alone."""
     here = distribution(40, 5, seed=seed, sharp=0.7)
     elsewhere = distribution(201, 5, seed=seed + 1, sharp=1.2)
+    # At half the places the "and" is the label, at a quarter the word of this picture.
     here[:20, 0] += 1.2
     here[30:, 4] += 2.0
     elsewhere[:, 0] += 1.2
-    return here / here.sum(1, keepdim=True), elsewhere / elsewhere.sum(1, keepdim=True)
+    here = here / here.sum(1, keepdim=True)
+    elsewhere = elsewhere / elsewhere.sum(1, keepdim=True)
+    return here, elsewhere
 
 
 def _likelier_than_usual(here: Tensor, elsewhere: Tensor) -> Tensor:

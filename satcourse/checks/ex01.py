@@ -10,8 +10,12 @@ from satcourse.checks.task import Answer, exercise, generator, numbers, with_gra
 from satlib.data.text import END
 
 # The word before, or None, and the state -> logits (K,), the new state, and weights (L,).
-Speaker = Callable[[int | None, Tensor], tuple[Tensor, Tensor, Tensor]]
+Step = tuple[Tensor, Tensor, Tensor]
+Speaker = Callable[[int | None, Tensor], Step]
+Caption = Sequence[int]
 Said = tuple[list[int], list[Tensor]]
+Words = tuple[list[int], list[int]]
+Both = tuple[Tensor, Tensor]
 L, D, K = 5, 4, 40
 
 
@@ -22,7 +26,7 @@ def _speaker(seed: int, last: float) -> Speaker:
     W = numbers(K, D, seed=seed + 2)
     a = numbers(L, D, seed=seed + 3)
 
-    def step(y: int | None, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def step(y: int | None, s: Tensor) -> Step:
         # A tensor would do here, but not in later cells, which look up its embedding.
         if isinstance(y, Tensor):
             raise TypeError("step takes the word before as an int, not a tensor: use int(...)")
@@ -30,26 +34,27 @@ def _speaker(seed: int, last: float) -> Speaker:
         embedded = 0 if y is None else E[y]
         new = torch.tanh(U @ state + embedded)
         logits = W @ new
+        # Far above or below all others, so that no seed ends a caption too early.
         logits[END] = 100.0 if said >= last else -100.0
-        return logits, torch.cat([new, said[None] + 1]), torch.softmax(a @ state, 0)
+        alpha = torch.softmax(a @ state, 0)
+        return logits, torch.cat([new, said[None] + 1]), alpha
 
     return step
 
 
 def _speakers() -> list[tuple[Speaker, Tensor, int]]:
-    """Decoders, their first states, and how many words they may say.
-
-    They say the end mark as their fifth word, never, and at once.
-    """
+    """Decoders, their first states, and how many words they may say."""
     speakers = []
+    # They say the end mark as their fifth word, never, and at once.
     for seed, last, longest in ((0, 4, 9), (20, 99, 6), (40, 0, 5)):
+        # No word is said so far.
         s = torch.cat([numbers(D, seed=seed + 9), torch.zeros(1)])
         speakers.append((_speaker(seed, last), s, longest))
     return speakers
 
 
 @exercise("1.1", "Teacher forcing", difficulty=2, minutes=7)
-def taught(step: Speaker, s: Tensor, y: Sequence[int]) -> list[Tensor]:
+def taught(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:
     """The logits for each true word: step is given None first, then the true word before,
     and each time the state that it last returned.
     """
@@ -63,6 +68,7 @@ def taught(step: Speaker, s: Tensor, y: Sequence[int]) -> list[Tensor]:
 
 
 def _taught_cases() -> list[tuple[Speaker, Tensor, list[int]]]:
+    # The last one ends at once: what is read before its only word is None.
     captions = ([3, 7, 2, 9, 1, END], [5, 5, END], [END])
     cases = []
     for (step, s, _), y in zip(_speakers(), captions, strict=True):
@@ -70,13 +76,14 @@ def _taught_cases() -> list[tuple[Speaker, Tensor, list[int]]]:
     return cases
 
 
-def _logits_and_gradient(answer: Answer, step: Speaker, s: Tensor, y: Sequence[int]) -> object:
+def _logits_and_gradient(answer: Answer, step: Speaker, s: Tensor, y: Caption) -> object:
+    # A part for each word, so that a message names the first that is wrong.
     parts = [f"word {i + 1}" for i in range(len(y))]
     observe = with_gradients("s", parts=parts)
     return observe(lambda s: answer(step, s, y), s)
 
 
-def _fed_its_own_words(step: Speaker, s: Tensor, y: Sequence[int]) -> list[Tensor]:
+def _fed_its_own_words(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:
     found: list[Tensor] = []
     before = None
     for _ in y:
@@ -86,7 +93,7 @@ def _fed_its_own_words(step: Speaker, s: Tensor, y: Sequence[int]) -> list[Tenso
     return found
 
 
-def _told_too_early(step: Speaker, s: Tensor, y: Sequence[int]) -> list[Tensor]:
+def _told_too_early(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:
     found: list[Tensor] = []
     for true_word in y:
         logits, s, _ = step(true_word, s)
@@ -94,7 +101,7 @@ def _told_too_early(step: Speaker, s: Tensor, y: Sequence[int]) -> list[Tensor]:
     return found
 
 
-def _taught_in_the_first_state(step: Speaker, s: Tensor, y: Sequence[int]) -> list[Tensor]:
+def _taught_in_the_first_state(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:
     return taught(lambda before, _: step(before, s), s, y)
 
 
@@ -158,7 +165,7 @@ greedy.mistakes = {
     minutes=4,
     equation="Bahdanau et al., section 3.1",
 )
-def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+def attend(e: Tensor, a: Tensor) -> Both:
     """The softmax of the scores, and the sum of weight times input:
     scores e (n,), inputs a (n, D) -> z (D,) and the weights (n,).
     """
@@ -166,15 +173,15 @@ def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     return alpha @ a, alpha
 
 
-def _scores_as_weights(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+def _scores_as_weights(e: Tensor, a: Tensor) -> Both:
     return e @ a, e
 
 
-def _best_alone(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+def _best_alone(e: Tensor, a: Tensor) -> Both:
     return a[e.argmax()], 1.0 * (e == e.max())
 
 
-def _sigmoids(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+def _sigmoids(e: Tensor, a: Tensor) -> Both:
     return e.sigmoid() @ a, e.sigmoid()
 
 
@@ -251,26 +258,30 @@ def score(a: Tensor, s: Tensor, W_a: Tensor, W_s: Tensor, b: Tensor, v: Tensor) 
 
 def _score_case(B: int, n: int) -> tuple[Tensor, ...]:
     """B sentences of n words."""
-    shapes = ((B, n, D), (B, D), (6, D), (6, D), (6,), (6,))
-    return tuple(numbers(*shape, seed=i) for i, shape in enumerate(shapes))
+    a = numbers(B, n, D)
+    s = numbers(B, D, seed=1)
+    W_a = numbers(6, D, seed=2)
+    W_s = numbers(6, D, seed=3)
+    b = numbers(6, seed=4)
+    v = numbers(6, seed=5)
+    return a, s, W_a, W_s, b, v
 
 
-def _state_of_another_sentence(
-    a: Tensor, s: Tensor, W_a: Tensor, W_s: Tensor, b: Tensor, v: Tensor
-) -> Tensor:
-    return torch.tanh(a @ W_a.T + (s @ W_s.T).unsqueeze(0) + b) @ v
+def _state_of_another_sentence(a: Tensor, s: Tensor, *weights: Tensor) -> Tensor:
+    W_a, W_s, b, v = weights
+    from_state = (s @ W_s.T).unsqueeze(0)  # (1, B, m)
+    return torch.tanh(a @ W_a.T + from_state + b) @ v
 
 
-def _matrices_swapped(
-    a: Tensor, s: Tensor, W_a: Tensor, W_s: Tensor, b: Tensor, v: Tensor
-) -> Tensor:
+def _matrices_swapped(a: Tensor, s: Tensor, *weights: Tensor) -> Tensor:
+    W_a, W_s, b, v = weights
     return score(a, s, W_s, W_a, b, v)
 
 
-def _score_without_tanh(
-    a: Tensor, s: Tensor, W_a: Tensor, W_s: Tensor, b: Tensor, v: Tensor
-) -> Tensor:
-    return (a @ W_a.T + (s @ W_s.T).unsqueeze(1) + b) @ v
+def _score_without_tanh(a: Tensor, s: Tensor, *weights: Tensor) -> Tensor:
+    W_a, W_s, b, v = weights
+    from_state = (s @ W_s.T).unsqueeze(1)
+    return (a @ W_a.T + from_state + b) @ v
 
 
 score.says = "scores and gradients of three sentences of three words, and of one sentence of five"
@@ -286,7 +297,7 @@ score.mistakes = {
 
 
 @exercise("1.6", "A look, and the diagonal", difficulty=2, minutes=7)
-def looks(alpha: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+def looks(alpha: Tensor, own: Tensor) -> Both:
     """Whether the peak of each row, and the diagonal's place (t + 0.5) / C * L, rounded down,
     are on the word translated: alpha (C, L), own (C,) -> (C,) and (C,), bool.
     """
@@ -296,14 +307,18 @@ def looks(alpha: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
     return peak == own, diagonal == own
 
 
-def _looks_case(C: int, n: int) -> tuple[Tensor, Tensor]:
+def _looks_case(C: int, n: int) -> Both:
     """Maps of C words over n places; the words translated are near the diagonal."""
     t = torch.arange(C)
-    return numbers(C, n, seed=C).softmax(1), t * n // C + t % 2
+    alpha = numbers(C, n, seed=C).softmax(1)
+    # One place off at every other word, so that the diagonal is right and wrong.
+    own = t * n // C + t % 2
+    return alpha, own
 
 
-def _column_by_row(alpha: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    return alpha.argmax(1) == own, torch.arange(len(alpha)) == own
+def _column_by_row(alpha: Tensor, own: Tensor) -> Both:
+    column = torch.arange(len(alpha))
+    return alpha.argmax(1) == own, column == own
 
 
 looks.says = "shorter, longer and equal sentences"
@@ -319,7 +334,7 @@ looks.mistakes = {
 
 
 @exercise("1.7", "The noun, or merely the next word?", difficulty=2, minutes=7)
-def noun_or_next(peak: Tensor, own: Tensor, noun: Tensor) -> tuple[Tensor, Tensor]:
+def noun_or_next(peak: Tensor, own: Tensor, noun: Tensor) -> Both:
     """Of the determiners whose noun is not the next word:
     how many percent of the peaks are on the noun, and how many on the next word.
     """
@@ -329,7 +344,7 @@ def noun_or_next(peak: Tensor, own: Tensor, noun: Tensor) -> tuple[Tensor, Tenso
     return on_noun, on_next
 
 
-def _glances(seed: int, on: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _glances(seed: int, on: Answer) -> tuple[Tensor, Tensor, Tensor]:
     """A model's peaks, for 60 determiners whose noun is one to three words on.
 
     Three peaks in four are where `on` says, the others on the determiner.
@@ -343,13 +358,16 @@ def _glances(seed: int, on: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor,
     return torch.where(drawn_to, on(own, noun), own), own, noun
 
 
-def _all_determiners(peak: Tensor, own: Tensor, noun: Tensor) -> tuple[Tensor, Tensor]:
-    return 100 * (peak == noun).float().mean(), 100 * (peak == own + 1).float().mean()
+def _all_determiners(peak: Tensor, own: Tensor, noun: Tensor) -> Both:
+    on_noun = 100 * (peak == noun).float().mean()
+    on_next = 100 * (peak == own + 1).float().mean()
+    return on_noun, on_next
 
 
 noun_or_next.says = "a model that looks at nouns lives; two that look one word on and two do not"
 noun_or_next.cases = lambda: [
     _glances(0, lambda own, noun: noun),
+    # Two that know nothing of nouns, and yet are often on one.
     _glances(1, lambda own, noun: own + 1),
     _glances(2, lambda own, noun: own + 2),
 ]
@@ -361,15 +379,14 @@ noun_or_next.mistakes = {
 
 
 @exercise("1.8", "Force the light", difficulty=2, minutes=10)
-def lit(
-    encode: Callable[..., Tensor], write: Callable[..., Tensor], x: Tensor, s: Tensor
-) -> tuple[list[int], list[int]]:
+def lit(encode: Answer, write: Answer, x: Tensor, s: Tensor) -> Words:
     """The word with the largest logit in write(z, s), for each state z in encode(x),
     and for each word's state when only that word is encoded.
     """
     inside = [int(write(z, s).argmax()) for z in encode(x)]
     alone = []
     for i in range(len(x)):
+        # A slice: a sentence of one word is still a sentence.
         z = encode(x[i : i + 1])[0]
         alone.append(int(write(z, s).argmax()))
     return inside, alone
@@ -377,7 +394,9 @@ def lit(
 
 def _read(x: Tensor) -> Tensor:
     """States that have heard their neighbours."""
-    return numbers(K, D)[x] + numbers(K, D, seed=3)[x].sum(0) / 3
+    own = numbers(K, D)[x]
+    heard = numbers(K, D, seed=3)[x].sum(0)
+    return own + heard / 3
 
 
 def _write(z: Tensor, s: Tensor) -> Tensor:
@@ -391,9 +410,7 @@ def _lit_case(n: int) -> tuple[Answer, Answer, Tensor, Tensor]:
     return _read, _write, x, numbers(D, seed=1)
 
 
-def _states_of_the_sentence(
-    encode: Callable[..., Tensor], write: Callable[..., Tensor], x: Tensor, s: Tensor
-) -> tuple[list[int], list[int]]:
+def _states_of_the_sentence(encode: Answer, write: Answer, x: Tensor, s: Tensor) -> Words:
     words = [int(write(z, s).argmax()) for z in encode(x)]
     return words, words
 

@@ -1,6 +1,7 @@
 """Exercises of notebook 02: a photograph as a bag of places."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +10,10 @@ from torch.nn import functional
 from satcourse.checks.task import Answer, exercise, numbers
 
 Place = tuple[int, int]
+Layers = Sequence[tuple[int, int]]  # each as (kernel, stride)
 Picture = Callable[[int, Place], Tensor]
 D, H, W = 3, 2, 4
 
-# Layers as (kernel, stride).
 _CONVOLUTION = (3, 1)
 _POOLING = (2, 2)
 _SMALL_BLOCK = [_CONVOLUTION] * 2 + [_POOLING]
@@ -59,7 +60,7 @@ def centre(i: int, grid: tuple[int, int], size: int) -> tuple[float, float]:
 
 
 @exercise("2.2", "The receptive field", difficulty=2, minutes=8, equation="section 5.4")
-def receptive_field(layers: Sequence[tuple[int, int]]) -> int:
+def receptive_field(layers: Layers) -> int:
     """Side of what one activation sees: a layer adds (kernel - 1) jumps;
     then its stride multiplies the jump.
     """
@@ -71,7 +72,7 @@ def receptive_field(layers: Sequence[tuple[int, int]]) -> int:
     return side
 
 
-def _stride_too_early(layers: Sequence[tuple[int, int]]) -> int:
+def _stride_too_early(layers: Layers) -> int:
     side = 1
     jump = 1
     for kernel, stride in layers:
@@ -84,6 +85,7 @@ receptive_field.says = "five networks, VGG-19 up to conv5_4 among them"
 receptive_field.cases = lambda: [
     ([(3, 1)],),
     ([*_SMALL_BLOCK],),
+    # Strides in layers with large kernels: there it shows whether one counts for its own layer.
     ([(7, 2), (3, 2), (3, 1), (5, 1)],),
     ([(5, 3), (3, 4), (3, 1), (2, 2)],),
     ([*_VGG],),
@@ -129,7 +131,7 @@ def down(signal: Tensor, modules: nn.Sequential, pooled: list[Tensor]) -> Tensor
     """From the last module to the first: the transposed convolution without bias, a ReLU,
     and for a pooling unpool with the last map left.
     """
-    left = [*pooled]
+    left = [*pooled]  # the learner's notebook uses the list again
     for module in reversed(modules):
         if isinstance(module, nn.Conv2d):
             signal = functional.conv_transpose2d(signal, module.weight, padding=1)
@@ -147,6 +149,7 @@ def _blocks() -> nn.Sequential:
         modules += [nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
     modules.pop()
 
+    # Not torch's own numbers, which depend on the notebook's seed, and whose biases are small.
     for i, module in enumerate(modules):
         for weight in module.parameters():
             weight.data = numbers(*weight.shape, seed=i)
@@ -156,8 +159,9 @@ def _blocks() -> nn.Sequential:
 def _down_case(i: int) -> tuple[Tensor, list[Tensor]]:
     """A signal at the top, and the two maps that were pooled, the lower one first."""
     signal = numbers(1, 4, 2, 3, seed=i)
-    pooled = [numbers(1, 4, 8, 12, seed=i + 5), numbers(1, 4, 4, 6, seed=i + 7)]
-    return signal, pooled
+    lower = numbers(1, 4, 8, 12, seed=i + 5)
+    upper = numbers(1, 4, 4, 6, seed=i + 7)
+    return signal, [lower, upper]
 
 
 def _through_blocks(answer: Answer, signal: Tensor, pooled: list[Tensor]) -> object:
@@ -224,6 +228,7 @@ def _length_of_q_left(a: Tensor, q: Tensor) -> Tensor:
 
 
 def _one_of_the_rows() -> tuple[Tensor, Tensor]:
+    # So that one cosine is exactly 1.
     a = 3 * numbers(8, 5, seed=2)
     return a, a[3].clone()
 
@@ -262,11 +267,12 @@ def likeness(
     return _mean_correlation(picture(channel, place), others)
 
 
-def _exhibits() -> list[tuple[Picture, int, Place, list[int], list[Place]]]:
+def _exhibits() -> list[tuple[Any, ...]]:
     """Pictures that the map makes, and pictures that the place makes, whatever the map."""
     # The pictures have 3 channels of 4 x 4 pixels.
     of_map = 2 + numbers(9, 3, 4, 4, seed=1)
     of_place = numbers(5, 5, 3, 4, 4, seed=2)
+    # Both have a part in each picture, but one of them only a fifth.
 
     def by_map(channel: int, place: Place) -> Tensor:
         return of_map[channel] + of_place[place] / 5
@@ -274,6 +280,7 @@ def _exhibits() -> list[tuple[Picture, int, Place, list[int], list[Place]]]:
     def by_place(channel: int, place: Place) -> Tensor:
         return of_map[channel] / 5 + of_place[place]
 
+    # The exhibit itself is among them: it must be left out.
     channels = [0, 3, 5, 8]
     places = [(0, 2), (1, 4), (3, 3)]
     return [

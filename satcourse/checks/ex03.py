@@ -15,6 +15,11 @@ from satcourse.checks.task import Answer, exercise, generator, gradients, number
 from satlib.data.batches import Pair, SameLengthBatches
 from satlib.data.text import Vocabulary, tokenise
 
+Counts = Mapping[str, int]  # how often each word is said
+Pieces = tuple[str, str]
+Merges = list[Pieces]
+Tokeniser = Callable[[str], list[str]]
+
 CAPTIONS = (
     "A dog runs.",
     "A brown dog runs after a ball!",
@@ -41,9 +46,11 @@ words.says = (
 )
 words.cases = lambda: [
     ("A dog runs.",),
+    # Punctuation without a space after it, and at both ends of words.
     ("Two dogs,one BALL!",),
     ("the dog's t-shirt (red)",),
     ("2 dogs - one 'big'",),
+    # Letters beyond the alphabet, and an underscore, which \w takes for a letter.
     ("a naïve merry-go-round",),
     ('one_two; "three": four?',),
     ("",),
@@ -74,6 +81,7 @@ def _cut_before_sorting(captions: Sequence[str], size: int) -> list[str]:
 
 vocabulary.says = "three vocabularies, equally frequent words among them"
 vocabulary.cases = lambda: [
+    # A cut between equally frequent words, and room for all of them.
     (list(CAPTIONS), 5),
     (list(CAPTIONS), 50),
     (["Zebras, cats!", "two zebras; two cats"], 4),
@@ -85,12 +93,12 @@ vocabulary.mistakes = {
 
 
 @exercise("3.3", "Pieces of words", difficulty=3, minutes=25, equation="Sennrich et al., 2016")
-def byte_pairs(counts: dict[str, int], number: int) -> list[tuple[str, str]]:
+def byte_pairs(counts: Counts, number: int) -> Merges:
     """The pairs that are joined, in order: words and how often each is said
     -> the most frequent neighbours, by the alphabet.
     """
     words = _as_letters(counts)
-    merges: list[tuple[str, str]] = []
+    merges: Merges = []
     for _ in range(number):
         pairs = _neighbours(words)
         pair = min(pairs, key=lambda pair: (-pairs[pair], pair))
@@ -99,37 +107,38 @@ def byte_pairs(counts: dict[str, int], number: int) -> list[tuple[str, str]]:
     return merges
 
 
-def _as_letters(counts: Mapping[str, int]) -> dict[str, int]:
+def _as_letters(counts: Counts) -> Counts:
     """Words with spaces between their pieces, which at first are letters."""
     return {" ".join(word): times for word, times in counts.items()}
 
 
-def _neighbours(words: Mapping[str, int]) -> Counter[tuple[str, str]]:
+def _neighbours(words: Counts) -> Counter[Pieces]:
     """How often each pair of neighbouring pieces is said."""
-    pairs: Counter[tuple[str, str]] = Counter()
+    pairs: Counter[Pieces] = Counter()
     for pieces, times in words.items():
         for pair in pairwise(pieces.split()):
             pairs[pair] += times
     return pairs
 
 
-def _joined(words: Mapping[str, int], pair: tuple[str, str]) -> dict[str, int]:
+def _joined(words: Counts, pair: Pieces) -> Counts:
     """The words with this pair joined wherever it stands."""
     first, second = pair
+    joined = first + second
     # Whole pieces only: the "a" of "ba" is not the piece "a".
     place = re.compile(rf"(?<!\S){re.escape(first)} {re.escape(second)}(?!\S)")
-    return {place.sub(first + second, pieces): times for pieces, times in words.items()}
+    return {place.sub(joined, pieces): times for pieces, times in words.items()}
 
 
-def _each_word_once(counts: dict[str, int], number: int) -> list[tuple[str, str]]:
+def _each_word_once(counts: Counts, number: int) -> Merges:
     return byte_pairs(dict.fromkeys(counts, 1), number)
 
 
-def _once_in_a_word(counts: dict[str, int], number: int) -> list[tuple[str, str]]:
+def _once_in_a_word(counts: Counts, number: int) -> Merges:
     words = _as_letters(counts)
-    merges: list[tuple[str, str]] = []
+    merges: Merges = []
     for _ in range(number):
-        pairs: Counter[tuple[str, str]] = Counter()
+        pairs: Counter[Pieces] = Counter()
         for pieces, times in words.items():
             for pair in set(pairwise(pieces.split())):
                 pairs[pair] += times
@@ -138,9 +147,9 @@ def _once_in_a_word(counts: dict[str, int], number: int) -> list[tuple[str, str]
     return merges
 
 
-def _last_in_the_alphabet(counts: dict[str, int], number: int) -> list[tuple[str, str]]:
+def _last_in_the_alphabet(counts: Counts, number: int) -> Merges:
     words = _as_letters(counts)
-    merges: list[tuple[str, str]] = []
+    merges: Merges = []
     for _ in range(number):
         pairs = _neighbours(words)
         merges.append(max(pairs, key=lambda pair: (pairs[pair], pair)))
@@ -148,9 +157,9 @@ def _last_in_the_alphabet(counts: dict[str, int], number: int) -> list[tuple[str
     return merges
 
 
-def _only_letters(counts: dict[str, int], number: int) -> list[tuple[str, str]]:
+def _only_letters(counts: Counts, number: int) -> Merges:
     pairs = _neighbours(_as_letters(counts))
-    merges: list[tuple[str, str]] = []
+    merges: Merges = []
     for _ in range(number):
         pair = min(pairs, key=lambda pair: (-pairs[pair], pair))
         merges.append(pair)
@@ -161,7 +170,9 @@ def _only_letters(counts: dict[str, int], number: int) -> list[tuple[str, str]]:
 byte_pairs.says = "the pairs of four texts, in order, ties among them"
 byte_pairs.cases = lambda: [
     ({"low": 5, "lower": 2, "newest": 6, "widest": 3}, 6),
+    # A pair that is in a word several times.
     ({"banana": 1, "bandana": 1, "ban": 4}, 4),
+    # A letter repeated: its pairs overlap, and only every other one can be joined.
     ({"aaaa": 1, "aab": 3, "cod": 5}, 4),
     ({"aaab": 2}, 3),
 ]
@@ -216,6 +227,7 @@ same_length_batches.says = (
 )
 same_length_batches.cases = lambda: [
     ([4, 2, 4, 3, 4, 2, 4, 4], 2),
+    # A batch that is not full, lengths that take turns, and one caption alone.
     ([5, 5, 5], 8),
     ([7, 1, 7, 1, 7, 1, 7], 3),
     ([3], 1),
@@ -335,7 +347,7 @@ inputs_and_targets.mistakes = {
 }
 
 
-def _finds(pattern: str) -> Callable[[str], list[str]]:
+def _finds(pattern: str) -> Tokeniser:
     """A tokeniser: whatever matches, in lower case."""
     return lambda text: re.findall(pattern, text.lower())
 
@@ -344,12 +356,13 @@ def _without_full_stops_and_commas(text: str) -> list[str]:
     return text.lower().replace(".", "").replace(",", "").split()
 
 
+# What `words` does, but for lower().
 def _with_capital_letters(text: str) -> list[str]:
     return re.findall(r"[^\W_]+(?:[-'][^\W_]+)*", text)
 
 
 # Tokenisers that are wrong in one way each: "one that ..."
-IMPOSTORS: dict[str, Callable[[str], list[str]]] = {
+IMPOSTORS: dict[str, Tokeniser] = {
     "takes off full stops and commas alone": _without_full_stops_and_commas,
     "ends a word at hyphens and apostrophes": _finds(r"[^\W_]+"),
     "keeps hyphens and apostrophes at the ends, too": _finds(r"[\w'-]+"),

@@ -111,12 +111,14 @@ def _one_gradient(e: Tensor, steps: int = 250) -> Tensor:
     e = e.clone().requires_grad_()
     optimiser = torch.optim.Adam([e], 0.05)
     penalty(torch.softmax(e, 1)[None]).sum().backward()
+    # The gradient of the first step is used again and again.
     for _ in range(steps):
         optimiser.step()
     return torch.softmax(e, 1).detach()
 
 
 def _map_without_graph(answer: Answer, *inputs: Any) -> Any:
+    # In a list: of a single tensor `without_graph` says nothing.
     (alphas,) = without_graph([answer(*inputs)])
     return alphas
 
@@ -196,6 +198,7 @@ every_place = exercise("5.6", "Every place in turn", 3, 10, "section 4.2")(cours
 def _look_with_a_decoder(answer: Answer, B: int) -> object:
     """A learner's result for a small decoder and B images, in float64."""
     torch.manual_seed(B)
+    # Without dropout, which would give the learner's function other numbers.
     config = DecoderConfig(embedding=K, hidden=6, attention_hidden=3, dropout=0.0)
     decoder = Decoder(config, 7, K).double()
     a = numbers(B, L, 7).double()
@@ -215,9 +218,10 @@ def _each_place(
     decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor, spread: Answer
 ) -> tuple[Any, State, Tensor]:
     """A step for each place alone, and the state and word, which `spread` gives to each place."""
-    single = Annotations(
-        annotations.a.flatten(0, 1).unsqueeze(1), annotations.keys.flatten(0, 1).unsqueeze(1)
-    )
+    # As B L images with a single place each.
+    a = annotations.a.flatten(0, 1).unsqueeze(1)
+    keys = annotations.keys.flatten(0, 1).unsqueeze(1)
+    single = Annotations(a, keys)
     Ey = spread(Ey)
     state = State(*(spread(part) for part in state))
     return decoder.step(single, state, decoder.gates_word(Ey)), state, Ey
@@ -228,7 +232,8 @@ def _another_images_state(
 ) -> tuple[Tensor, Tensor]:
     alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
     step, _, Ey = _each_place(decoder, annotations, state, Ey, _repeated)
-    return alpha, decoder.logits(Ey, step.state.h, step.z).view(-1, L, K)
+    n = decoder.logits(Ey, step.state.h, step.z)
+    return alpha, n.view(-1, L, K)
 
 
 def _old_state(
@@ -236,17 +241,19 @@ def _old_state(
 ) -> tuple[Tensor, Tensor]:
     alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
     step, state, Ey = _each_place(decoder, annotations, state, Ey, _interleaved)
-    return alpha, decoder.logits(Ey, state.h, step.z).view(-1, L, K)
+    n = decoder.logits(Ey, state.h, step.z)
+    return alpha, n.view(-1, L, K)
 
 
 def _open_gate(
     decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor
 ) -> tuple[Tensor, Tensor]:
     alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
-    # A gate whose beta is 1 is one that is not there.
+    # The sigmoid of 1,000 is 1, and a gate of 1 is none.
     decoder.get_parameter("gate.bias").data += 1e3
     step, _, Ey = _each_place(decoder, annotations, state, Ey, _interleaved)
-    return alpha, decoder.logits(Ey, step.state.h, step.z).view(-1, L, K)
+    n = decoder.logits(Ey, step.state.h, step.z)
+    return alpha, n.view(-1, L, K)
 
 
 every_place.says = "weights and logits"
@@ -298,7 +305,8 @@ def lasting(nll: Tensor) -> bool:
     without, penalised = nll  # (S, E) each
     gap = (penalised - without).mean(0)  # (E,)
     apart = penalised[:, -1].min() > without[:, -1].max()
-    return bool(apart and gap[-1] >= 0.9 * gap[len(gap) // 2])
+    middle = len(gap) // 2
+    return bool(apart and gap[-1] >= 0.9 * gap[middle])
 
 
 def _runs(*gaps: float, later: float = 0.01) -> tuple[Tensor]:
@@ -315,7 +323,8 @@ def _runs(*gaps: float, later: float = 0.01) -> tuple[Tensor]:
 
 def _gaps(nll: Tensor) -> str:
     without, penalised = nll
-    gaps = [round(gap, 2) for gap in (penalised - without).mean(0).tolist()]
+    gap = (penalised - without).mean(0)
+    gaps = [round(value, 2) for value in gap.tolist()]
     best = penalised[:, -1].min()
     worst = without[:, -1].max()
     return (
@@ -327,20 +336,23 @@ def _gaps(nll: Tensor) -> str:
 def _gap_that_shrinks(nll: Tensor) -> bool:
     without, penalised = nll
     gap = (penalised - without).mean(0)
-    return bool(penalised[:, -1].min() > without[:, -1].max() and gap[-1] >= 0)
+    apart = penalised[:, -1].min() > without[:, -1].max()
+    return bool(apart and gap[-1] >= 0)
 
 
 def _middle_too_early(nll: Tensor) -> bool:
     without, penalised = nll
     gap = (penalised - without).mean(0)
     apart = penalised[:, -1].min() > without[:, -1].max()
-    return bool(apart and gap[-1] >= 0.9 * gap[(len(gap) - 1) // 2])
+    middle = (len(gap) - 1) // 2
+    return bool(apart and gap[-1] >= 0.9 * gap[middle])
 
 
 def _means_alone(nll: Tensor) -> bool:
     without, penalised = nll
     gap = (penalised - without).mean(0)
-    return bool(gap[-1] > 0 and gap[-1] >= 0.9 * gap[len(gap) // 2])
+    middle = len(gap) // 2
+    return bool(gap[-1] > 0 and gap[-1] >= 0.9 * gap[middle])
 
 
 lasting.says = "a cost that lasts or grows is found; delay, chance and gain are not"
@@ -351,11 +363,12 @@ lasting.cases = lambda: [
     # Delays, gaps that close.
     _runs(0.8, 0.5, 0.3, 0.2, 0.1, 0.06),
     _runs(0.8, 0.5, 0.3, 0.2, 0.19, 0.17),
-    # Costs that last, and one that grows.
+    # Costs that last, or grow.
     _runs(0.4, 0.3, 0.3, 0.2, 0.3, 0.25, 0.2),
     _runs(0.0, 0.1, 0.2, 0.3),
     _runs(0.0, -0.1, -0.3, 0.2),
     _runs(0.3, 0.2, 0.2, 0.185),
+    # Less than 0.9 of the gap at E // 2, but not of the one before it.
     _runs(0.1, 0.1, 0.1, 0.2, 0.2, 0.15),
     # The same gaps at the end, where seeds differ more: beyond chance, and within it.
     _runs(0.2, 0.2, 0.2, 0.19, later=0.04),
