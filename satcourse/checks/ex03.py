@@ -101,7 +101,8 @@ def byte_pairs(counts: Counts, number: int) -> Merges:
     merges: Merges = []
     for _ in range(number):
         pairs = _neighbours(words)
-        pair = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        most = max(pairs.values())
+        pair = min(pair for pair in pairs if pairs[pair] == most)
         merges.append(pair)
         words = _joined(words, pair)
     return merges

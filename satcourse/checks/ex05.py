@@ -20,6 +20,7 @@ from satlib.model.decoder import Annotations, Decoder, State
 from satlib.recipe import DecoderConfig
 
 B, C, L, K = 2, 3, 5, 4
+Both = tuple[Tensor, Tensor]
 
 
 @exercise("5.1", "A goal out of reach", 2, 5, "equation 14")
@@ -203,7 +204,8 @@ def _look_with_a_decoder(answer: Answer, B: int) -> object:
     decoder = Decoder(config, 7, K).double()
     a = numbers(B, L, 7).double()
     Ey = numbers(B, K).double()
-    return answer(decoder, decoder.project(a), decoder.initial_state(a), Ey)
+    state = decoder.initial_state(a)
+    return answer(decoder, decoder.project(a), state, Ey)
 
 
 def _repeated(x: Tensor) -> Tensor:
@@ -229,25 +231,21 @@ def _each_place(
 
 def _another_images_state(
     decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor
-) -> tuple[Tensor, Tensor]:
+) -> Both:
     alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
     step, _, Ey = _each_place(decoder, annotations, state, Ey, _repeated)
     n = decoder.logits(Ey, step.state.h, step.z)
     return alpha, n.view(-1, L, K)
 
 
-def _old_state(
-    decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor
-) -> tuple[Tensor, Tensor]:
+def _old_state(decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor) -> Both:
     alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
     step, state, Ey = _each_place(decoder, annotations, state, Ey, _interleaved)
     n = decoder.logits(Ey, state.h, step.z)
     return alpha, n.view(-1, L, K)
 
 
-def _open_gate(
-    decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor
-) -> tuple[Tensor, Tensor]:
+def _open_gate(decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor) -> Both:
     alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
     # The sigmoid of 1,000 is 1, and a gate of 1 is none.
     decoder.get_parameter("gate.bias").data += 1e3
@@ -271,14 +269,16 @@ every_place.mistakes = {
 nwgm = exercise("5.7", "A geometric mean", 3, 10, "section 4.2")(course.nwgm)
 
 
-def _logits_for_logarithms(alpha: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+def _logits_for_logarithms(alpha: Tensor, n: Tensor) -> Both:
     mean, _ = course.nwgm(alpha, n)
-    return mean, (alpha.unsqueeze(2) * n).sum(1).logsumexp(1)
+    weighted = (alpha.unsqueeze(2) * n).sum(1)
+    return mean, weighted.logsumexp(1)
 
 
-def _marginal(alpha: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+def _marginal(alpha: Tensor, n: Tensor) -> Both:
     _, log_Z = course.nwgm(alpha, n)
-    return torch.einsum("bl,blk->bk", alpha, torch.softmax(n, 2)), log_Z
+    marginal = torch.einsum("bl,blk->bk", alpha, torch.softmax(n, 2))
+    return marginal, log_Z
 
 
 nwgm.says = (
