@@ -24,7 +24,7 @@ def _call(answer: Answer, *inputs: Any) -> Any:
 class Task:
     """One exercise: its card, which `exercise` writes, and its check, given part by part.
 
-    A call of the task is a call of the reference, whose keywords make mistakes.
+    A call of the task is a call of the reference.
     """
 
     # The card.
@@ -58,9 +58,9 @@ class Task:
     # What to say of a wrong result that no mistake explains.
     advise: Advice | None = None
 
-    def __call__(self, *inputs: Any, **mistake: Any) -> Any:
+    def __call__(self, *inputs: Any) -> Any:
         """The reference's result."""
-        return self.reference(*inputs, **mistake)
+        return self.reference(*inputs)
 
     @property
     def todo(self) -> str:
