@@ -6,7 +6,9 @@ from pathlib import Path
 from satlib.cli import command, option
 from satlib.errors import SatlibError
 
-YOURS, COURSE = Path("work/exercises"), Path("exercises")
+# A learner's own workbooks, and those of the course.
+YOURS = Path("work/exercises")
+COURSE = Path("exercises")
 
 
 @command(
@@ -19,13 +21,15 @@ YOURS, COURSE = Path("work/exercises"), Path("exercises")
 )
 def check(options: argparse.Namespace) -> int:
     """Run exercise notebooks and report which exercises are done, blank, wrong or missing."""
+    # Here, since the other commands work without Jupyter.
     try:
         from satcourse.checks import grading
     except ModuleNotFoundError as error:
         raise SatlibError(
             f"satlib check needs {error.name}; run: pip install 'satlib[course]'"
         ) from error
-    return grading.main(options.files or [YOURS if YOURS.is_dir() else COURSE])
+    folder = YOURS if YOURS.is_dir() else COURSE
+    return grading.main(options.files or [folder])
 
 
 @command(

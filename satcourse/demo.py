@@ -1,9 +1,11 @@
-"""`satlib demo`: in seconds a word at each place of a scene, in minutes a captioner trained before your eyes, then photographs."""
+"""`satlib demo`: in seconds a word at each place of a scene, in minutes a captioner trained before
+your eyes, then photographs.
+"""
 
 import shutil
 import time
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,18 +24,24 @@ from satlib.model import installed
 from satlib.model.captioner import Captioner
 from satlib.training import loop
 
-# The recipe scenes-soft, with half of its scenes and of its attention's hidden units, and an epoch of 50 batches.
+Say = Callable[[str], None]  # prints a line
+
+# The recipe scenes-soft, with half of its scenes and of its attention's hidden units, and an epoch
+# of 50 batches.
 CHANGES = (
     "data.train_images=8000",
     "training.epoch_images=800",
     "training.epochs=10",
     "training.patience=10",
+    "decoder.attention_hidden=64",
 )
-CHANGES = (*CHANGES, "decoder.attention_hidden=64")
-DEV, TEST = 50, 200  # scenes that select the epoch, and that are scored
-SCENE, WORD = "test-000000", 8  # "green", of a star
+DEV = 50  # scenes that select the epoch
+TEST = 200  # scenes that are scored
+SCENE = "test-000000"
+WORD = 8  # "green", of a star
 NAME = "demo"
-# Free photographs (docs/data.md), and what a person said of each. What the last two show is in no training caption.
+# Free photographs (docs/data.md), and what a person said of each. What the last two show is in no
+# training caption.
 PHOTOGRAPHS = {
     "dog.jpg": "a dog leaping to catch a red frisbee",
     "tennis.jpg": "the man balances on one leg after serving a tennis ball",
@@ -46,9 +54,8 @@ PHOTOGRAPHS = {
 }
 # They are in the checkout that satlib was installed from, or in the one that a notebook runs in.
 ROOTS = (Path(__file__).resolve().parent.parent, Path.cwd(), Path.cwd().parent)
-FOLDER = next(
-    (folder for root in ROOTS if (folder := root / "notebooks/photographs").is_dir()), Path()
-)
+FOLDERS = [root / "notebooks/photographs" for root in ROOTS]
+FOLDER = next((folder for folder in FOLDERS if folder.is_dir()), Path())
 
 
 def photographs() -> list[Path]:
@@ -63,80 +70,112 @@ def photographs() -> list[Path]:
 def run(
     out: Path, changes: Sequence[str] = CHANGES, dev: int = DEV, test: int = TEST, show: bool = True
 ) -> None:
-    """Force a word to each place, train, evaluate, caption photographs; print each step and the time. An earlier demo's run is deleted."""
+    """Force a word to each place, train, evaluate, caption photographs; print each step and the
+    time. An earlier demo's run is deleted.
+    """
+    say = _clock()
+    # First: what is missing is reported before the training.
+    model = installed.model()
+    paths = photographs()
+    words = _force_everywhere(say, out, show)
+    _train(say, out, words, recipe.load("scenes-soft", changes), dev, test)
+    _caption_photographs(say, out, model, paths)
+    say(
+        "Done. Now move the light yourself: make lab. "
+        "Or caption a photograph of yours: satlib caption YOUR_PHOTO.jpg"
+    )
+
+
+def _clock() -> Say:
+    """A `print` that begins each line with the seconds since now."""
     start = time.monotonic()
 
     def say(line: str) -> None:
         print(f"[{time.monotonic() - start:3.0f} s] {line}", flush=True)
 
-    model, paths = (
-        installed.model(),
-        photographs(),
-    )  # first: what is missing is reported before the training
-    trained, photo = Captioner.load(installed.model("scenes-soft")), scenes.scene(SCENE).photo()
-    words = read(trained, annotate(trained, photo)).words
+    return say
+
+
+def _force_everywhere(say: Say, out: Path, show: bool) -> list[str]:
+    """Draw what a trained model says if it looks at each place; return its own caption."""
+    captioner = Captioner.load(installed.model("scenes-soft"))
+    photo = scenes.scene(SCENE).photo()
+    a = annotate(captioner, photo)  # (L, D)
+    words = read(captioner, a).words
     say(f"1. A trained model says of a new scene: {' '.join(words)}")
-    p, picture = everywhere(trained, annotate(trained, photo), words, WORD), out / "everywhere.png"
-    plots.save(drawings.answers_figure(photo, labels(trained, p), words[WORD]), picture)
+
+    picture = out / "everywhere.png"
+    p = everywhere(captioner, a, words, WORD)
+    plots.save(drawings.answers_figure(photo, labels(captioner, p), words[WORD]), picture)
     print(
-        f"   {picture}: what it says in place of {words[WORD]!r} if it has to look at one place alone"
+        f"   {picture}: what it says in place of {words[WORD]!r} "
+        "if it has to look at one place alone"
     )
     if show:
         webbrowser.open(picture.resolve().as_uri())
+    return words
 
-    chosen = msgspec.structs.replace(recipe.load("scenes-soft", changes), name=NAME)
-    folder, maps = out / "training", []
+
+def _train(
+    say: Say, out: Path, words: list[str], scenes_soft: recipe.Recipe, dev: int, test: int
+) -> None:
+    """Train a model from scratch, show how the map of a word is born, and evaluate it."""
+    # Under a name of its own: only a run of this name is ever deleted.
+    chosen = msgspec.structs.replace(scenes_soft, name=NAME)
+    folder = out / "training"
     forget(folder)
     data = scenes.load(chosen.data.train_images, dev, test)
     say(
-        f"2. The same model from scratch, on {chosen.data.train_images:,} other scenes. After so many steps it says of this one:"
+        f"2. The same model from scratch, on {chosen.data.train_images:,} other scenes. "
+        "After so many steps it says of this one:"
     )
+    photo = scenes.scene(SCENE).photo()
+    maps = []
 
     def tell(record: dict) -> None:
         captioner = Captioner.load(folder)
-        steps = (
-            record["epoch"]
-            * (chosen.training.epoch_images or chosen.data.train_images)
-            // chosen.training.batch_size
-        )
+        images_per_epoch = chosen.training.epoch_images or chosen.data.train_images
+        steps = record["epoch"] * images_per_epoch // chosen.training.batch_size
         print(f"   {steps:5,}  {captioner.caption([photo], beam=1)[0].text}", flush=True)
+        # Before the same words each time, so that only the training changes the map.
         maps.append(read(captioner, annotate(captioner, photo), forced=words).alphas[WORD])
 
     captioner = loop.train(chosen, data, Pixels(data), folder, "cpu", progress=False, on_epoch=tell)
     result = evaluate.evaluate(captioner, data, Pixels(data), "test", progress=False)
     evaluate.save(result, folder)
-    frames = [Image.fromarray(each) for each in plots.lit(photo, torch.stack(maps), 448)]
-    frames[0].save(
-        out / "birth.webp", save_all=True, append_images=frames[1:], duration=600, loop=0
-    )
-    print(f"   {out / 'birth.webp'}: how the map of {words[WORD]!r} was born")
-    say(
-        f"   Of {test} new scenes, {result['metrics']['exact match']:.0f} % are described right in every detail."
-    )
 
+    film = out / "birth.webp"
+    first, *others = [Image.fromarray(each) for each in plots.lit(photo, torch.stack(maps), 448)]
+    first.save(film, save_all=True, append_images=others, duration=600, loop=0)
+    print(f"   {film}: how the map of {words[WORD]!r} was born")
+    exact = result["metrics"]["exact match"]
+    say(f"   Of {test} new scenes, {exact:.0f} % are described right in every detail.")
+
+
+def _caption_photographs(say: Say, out: Path, model: Path, paths: Sequence[Path]) -> None:
     say(
-        f"3. Photographs, by the model that comes with satlib ({model.stem}); below, what a person said"
+        f"3. Photographs, by the model that comes with satlib ({model.stem}); "
+        "below, what a person said"
     )
     captioner = Captioner.load(model)
     for path in paths:
-        photo, picture = images.open_photo(path), out / f"photo-{path.stem}.png"
+        photo = images.open_photo(path)
         caption = captioner.caption([photo])[0]
+        picture = out / f"photo-{path.stem}.png"
         plots.attention_figure(
             photo, caption.words, caption.alphas, caption.betas, picture, captioner.view
         )
-        print(
-            f"   {path.stem:10} {caption.text} ({caption.confidence:.0%} sure)\n{'':14}({PHOTOGRAPHS[path.name]})"
-        )
+        print(f"   {path.stem:10} {caption.text} ({caption.confidence:.0%} sure)")
+        print(f"{'':14}({PHOTOGRAPHS[path.name]})")
     print(
-        f"   It has to say something, even where it has never seen such a thing. The maps are in {out}/."
-    )
-    say(
-        "Done. Now move the light yourself: make lab. Or caption a photograph of yours: satlib caption YOUR_PHOTO.jpg"
+        "   It has to say something, even where it has never seen such a thing. "
+        f"The maps are in {out}/."
     )
 
 
 def forget(folder: Path) -> None:
     """Delete the run of an earlier demo, and no other."""
     file = folder / "recipe.toml"
+    # A folder that `--out` names may hold a run of the reader's own.
     if file.is_file() and file.read_text(encoding="utf-8").startswith(f'name = "{NAME}"\n'):
         shutil.rmtree(folder)

@@ -1,11 +1,16 @@
-"""A learner's own attention: taken from a file, tried, and trained."""
+"""An attention of one's own: a learner's function, and the class of docs/contributing.md; taken from a file, tried, and trained."""
+
+import re
+from pathlib import Path
 
 import pytest
 import tiny
 import torch
 
+from satlib import recipe
 from satlib.errors import SatlibError
-from satlib.model import plugged
+from satlib.model import attention, plugged
+from satlib.model.captioner import Captioner
 
 RIGHT = """
 import torch
@@ -59,3 +64,67 @@ def test_is_trained(tmp_path, place):
     torch.testing.assert_close(own.decoder.state_dict(), ours.decoder.state_dict())
     with pytest.raises(SatlibError, match="replaces soft attention"):
         plugged.plug(tiny.decided("hard"), attend, "mine.py:attend")
+
+
+# A class with weights of its own
+
+CONTRIBUTING = Path(__file__).parent.parent / "docs" / "contributing.md"
+
+
+@pytest.fixture
+def heads(tmp_path, monkeypatch):
+    """The page's multi-head attention in a file, and its name; forgotten after the test."""
+    monkeypatch.setattr(attention, "_KINDS", dict(attention._KINDS))
+    monkeypatch.setattr(recipe, "ATTENTIONS", list(recipe.ATTENTIONS))
+    section = CONTRIBUTING.read_text(encoding="utf-8").partition("## Add an attention")[2]
+    (tmp_path / "heads.py").write_text(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1])
+    return f"{tmp_path / 'heads.py'}:MultiHead"
+
+
+def test_heads_equal_their_definition(heads):
+    """z = sum_k W_k sum_i alpha_ki a_i over the heads k; the map is the mean of theirs."""
+    a = torch.randn(2, 5, 8)
+    h = torch.randn(2, 3)
+    multi = plugged.load(heads)(8, 3, 6)
+    z, alpha, place = multi(a, multi.keys(a), h)
+
+    maps = [torch.softmax(energy(energy.annotation(a), h), 1) for energy in multi.energies]
+    contexts = [
+        value(torch.einsum("bl,bld->bd", own, a))
+        for value, own in zip(multi.values, maps, strict=True)
+    ]
+    torch.testing.assert_close(z, sum(contexts))
+    torch.testing.assert_close(alpha, sum(maps) / 4)
+    assert place is None
+
+
+def test_heads_are_trained_saved_loaded_and_resumed(heads, tmp_path):
+    name = plugged.register(plugged.load(heads))
+    own = f"decoder.attention={name}"
+    whole = tiny.train(tmp_path / "whole", own, "training.epochs=2")
+    tiny.train(tmp_path / "parts", own, "training.epochs=1")
+    resumed = tiny.train(tmp_path / "parts", own, "training.epochs=2")
+    torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+    # Its weights have moved, and are in the file.
+    fresh = attention.create(name, whole.encoder.dim, *_sizes(whole))
+    energies = whole.decoder.attention.energies
+    assert not torch.equal(energies[0].energy.weight, fresh.energies[0].energy.weight)
+    loaded = Captioner.load(tmp_path / "whole")
+    photo = tiny.draw(tiny.data().examples[0])
+    assert loaded.caption([photo])[0].words == whole.caption([photo])[0].words
+
+
+def test_a_model_whose_class_is_unknown_names_what_is_missing(heads, tmp_path, monkeypatch):
+    """satlib runs no code that a model names: the file must be given."""
+    name = plugged.register(plugged.load(heads))
+    tiny.train(tmp_path / "run", f"decoder.attention={name}", "training.epochs=1")
+    attention._KINDS.pop(name)
+    recipe.ATTENTIONS.remove(name)
+    with pytest.raises(SatlibError, match=r"MultiHead.*--attention FILE\.py:MultiHead"):
+        Captioner.load(tmp_path / "run")
+
+
+def _sizes(captioner):
+    config = captioner.recipe.decoder
+    return config.hidden, config.attention_hidden

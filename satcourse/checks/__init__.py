@@ -1,4 +1,7 @@
-"""Exercises that check themselves: `check("4.2", weights)` tests a learner's function; `reference("4.2")` is satlib's own."""
+"""Exercises that check themselves.
+
+`check("4.2", weights)` tests a learner's function; `reference("4.2")` is satlib's own.
+"""
 
 from satcourse.checks.engine import Wrong, carry_on, check, progress, reference, task
 from satcourse.checks.guesses import kept, reveal, seal, skip

@@ -1,10 +1,14 @@
-"""One call of a learner's function: with the settings of a fresh notebook, within a time limit, and errors in one line."""
+"""One call of a learner's function: in a fresh notebook's settings, within a time limit.
+
+Whatever goes wrong in it ends as one line of text.
+"""
 
 import contextlib
 import linecache
 import signal
 import textwrap
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
@@ -20,40 +24,63 @@ class Blank(Exception):  # noqa: N818
     """A line of the learner's function is still `...`."""
 
 
-class _TimeUp(BaseException):  # not an Exception, so that few `except` clauses stop it
+# Not an Exception, so that few `except` clauses of a learner's stop it.
+class _TimeUp(BaseException):
     pass
 
 
 @contextlib.contextmanager
 def fresh() -> Iterator[None]:
-    """Run a block with torch's dtype, device, gradient mode and seed as in a fresh notebook, and put all back."""
-    dtype, device = torch.get_default_dtype(), torch.get_default_device()
-    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+    """Run a block with torch's settings as in a fresh notebook, and restore them afterwards.
+
+    These are the dtype, the device, the gradient mode and the seed.
+    """
+    with (
+        _on_the_cpu(),
+        torch.random.fork_rng(devices=[]),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+    ):
+        dtype = torch.get_default_dtype()
         torch.set_default_dtype(torch.float32)
-        torch.set_default_device(None)
         torch.default_generator.manual_seed(0)
         try:
             yield
         finally:
             torch.set_default_dtype(dtype)
+
+
+@contextlib.contextmanager
+def _on_the_cpu() -> Iterator[None]:
+    """Run a block with the CPU as the default device, and restore the device afterwards."""
+    # A new tensor's device: in torch 2.6, get_default_device raises an AttributeError as soon as
+    # somebody has called set_default_device(None).
+    device = torch.empty(0).device
+    # Not set where nothing would change: a default device slows down every call of torch.
+    if device.type != "cpu":
+        torch.set_default_device("cpu")
+    try:
+        yield
+    finally:
+        if torch.empty(0).device != device:
             torch.set_default_device(None if device.type == "cpu" else device)
 
 
 @contextlib.contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Raise _TimeUp when a block has computed for so long, whatever the clock says on a busy machine.
+    """Raise _TimeUp when a block has computed for so long, however busy the machine is.
 
     There is no limit outside the main thread, nor on a system without such a timer.
     """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(
-        signal, "setitimer"
-    ):
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or not hasattr(signal, "setitimer"):
         yield
         return
 
     def alarm(number: int, frame: Any) -> None:
         raise _TimeUp
 
+    # The profiling timer counts processor time, so a busy machine makes no right answer late.
     before = signal.signal(signal.SIGPROF, alarm)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
@@ -79,22 +106,28 @@ def run(function: Callable[[], Any], seconds: float, code: CodeType | None = Non
         ) from None
     except BaseException as error:  # SystemExit too
         message = textwrap.shorten(str(error), 160, placeholder=" ...")
+        # What Python says of `...` where a value should be: "unsupported operand ... 'ellipsis'".
         if "ellipsis" in message.lower() or isinstance(error, NotImplementedError):
             raise Blank from None
         raise Failed(f"it raises {type(error).__name__}: {message}{_line(error, code)}") from None
 
 
 def _line(error: BaseException, code: CodeType | None) -> str:
-    """The last line of the learner's code in a traceback: ", in line 3 of weights: x = y[4]"; "" if there is none."""
-    line, trace = "", error.__traceback__
-    while trace is not None:
-        at = trace.tb_frame.f_code
-        if code is not None and at.co_filename == code.co_filename:
-            text = linecache.getline(at.co_filename, trace.tb_lineno).strip()
-            line = (
-                f", in line {trace.tb_lineno - at.co_firstlineno + 1} of {at.co_name}: {text}"
-                if text
-                else ""
-            )
-        trace = trace.tb_next
+    """The last line of the learner's code in a traceback, or "".
+
+    For example ", in line 3 of weights: x = y[4]".
+    """
+    if code is None:
+        return ""
+
+    line = ""
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        at = frame.f_code
+        # torch's lines and ours are no help; the learner's helper functions are in the same cell.
+        if at.co_filename != code.co_filename:
+            continue
+        text = linecache.getline(at.co_filename, number).strip()
+        # Counted from the `def`, since a cell's lines have no numbers on the screen.
+        place = number - at.co_firstlineno + 1
+        line = f", in line {place} of {at.co_name}: {text}" if text else ""
     return line

@@ -14,8 +14,9 @@ def difference(
 ) -> str | None:
     """Describe the first difference between two results in one line; None if they are equal.
 
-    Results are tensors, numbers, strings, and lists, tuples and dicts of them. A number equals a tensor without axes, a list a tuple,
-    and float32 may stand for float64. The tolerance is relative to the largest expected number; `parts` names a sequence's elements.
+    Results are tensors, numbers, strings, and lists, tuples and dicts of them. A number equals a
+    tensor without axes, a list a tuple, and float32 may stand for float64. The tolerance is
+    relative to the largest expected number; `parts` names a sequence's elements.
     """
     try:
         return _difference(expected, got, tolerance, "", parts)
@@ -27,80 +28,115 @@ def _difference(
     expected: Any, got: Any, tolerance: float, where: str, parts: Sequence[str] = ()
 ) -> str | None:
     """`difference` of a part of two results, which the message calls `where`."""
-    of = f"{where}: " if where else ""
-    if isinstance(expected, (Tensor, Number, np.bool_)) and not isinstance(expected, str):
-        problem = _not_numbers(expected, got)
-        if problem:
-            return of + problem
-        return _values(torch.as_tensor(expected), torch.as_tensor(got), tolerance, of)
-    if isinstance(expected, str):
-        return (
-            None
-            if isinstance(got, str) and expected == got
-            else f"{of}expected {expected!r}, got {short(got)}"
-        )
-    if isinstance(expected, Mapping):
-        if not isinstance(got, Mapping):
-            return f"{of}expected a dict, got {kind(got)}"
-        pairs = [(str(key), expected[key], got[key]) for key in expected]
-    elif isinstance(expected, Sequence):
-        if isinstance(got, (str, Tensor, np.ndarray)) or not isinstance(got, Sequence):
-            return f"{of}expected {kind(expected)} of {len(expected)}, got {kind(got)}"
-        if all(isinstance(text, str) for text in expected):
-            return (
-                None
-                if list(expected) == list(got)
-                else f"{of}expected {short(expected)}, got {short(got)}"
-            )
-        if len(expected) != len(got):
-            return f"{of}expected {len(expected)} elements, got {len(got)}: {short(got)}"
-        names = parts or [f"number {i}" for i in range(len(expected))]
-        pairs = list(zip(names, expected, got, strict=True))
-    else:
-        return None if expected == got else f"{of}expected {short(expected)}, got {short(got)}"
-    for name, one, other in pairs:
+    problem = _problem(expected, got, tolerance)
+    if problem:
+        return f"{where}: {problem}" if where else problem
+
+    for name, one, other in _elements(expected, got, parts):
         problem = _difference(one, other, tolerance, f"{where}, {name}" if where else name)
         if problem:
             return problem
     return None
 
 
+def _problem(expected: Any, got: Any, tolerance: float) -> str | None:
+    """Describe a wrong value, or a wrong container whatever its elements; None if it is right."""
+    if isinstance(expected, (Tensor, Number, np.bool_)):
+        problem = _not_numbers(expected, got)
+        return problem or _values(torch.as_tensor(expected), torch.as_tensor(got), tolerance)
+
+    if isinstance(expected, Mapping):
+        return None if isinstance(got, Mapping) else f"expected a dict, got {kind(got)}"
+
+    # Before the sequences, since a string is one.
+    if isinstance(expected, str):
+        equal = isinstance(got, str) and expected == got
+        return None if equal else f"expected {expected!r}, got {short(got)}"
+
+    if isinstance(expected, Sequence):
+        return _not_such_a_sequence(expected, got)
+
+    return None if expected == got else f"expected {short(expected)}, got {short(got)}"
+
+
+def _not_such_a_sequence(expected: Sequence[Any], got: Any) -> str | None:
+    """Describe a wrong type or length of a sequence, or wrong words; None if they are right."""
+    # The rows of a tensor or array would pass for elements.
+    if isinstance(got, (str, Tensor, np.ndarray)) or not isinstance(got, Sequence):
+        return f"expected {kind(expected)} of {len(expected)}, got {kind(got)}"
+    if _words(expected):
+        equal = list(expected) == list(got)
+        return None if equal else f"expected {short(expected)}, got {short(got)}"
+    if len(expected) != len(got):
+        return f"expected {len(expected)} elements, got {len(got)}: {short(got)}"
+    return None
+
+
+def _words(sequence: Sequence[Any]) -> bool:
+    """Whether all elements are strings: such a list is shown whole, as a caption would be."""
+    return all(isinstance(element, str) for element in sequence)
+
+
+def _elements(expected: Any, got: Any, parts: Sequence[str]) -> list[tuple[str, Any, Any]]:
+    """The name of each element of two results, and what it is in either; [] if they have none."""
+    if isinstance(expected, Mapping):
+        return [(str(key), expected[key], got[key]) for key in expected]
+    if isinstance(expected, Sequence) and not _words(expected):
+        names = parts or [f"number {i}" for i in range(len(expected))]
+        return list(zip(names, expected, got, strict=True))
+    return []
+
+
 def _not_numbers(expected: Any, got: Any) -> str | None:
     """Describe a wrong type or shape of a number or tensor; None if they are right."""
+    # Python would take 3 for a truth: bool is a kind of int.
     if isinstance(expected, bool) and isinstance(got, Number) and got not in (0, 1):
         return f"expected True or False, got {short(got)}"
+
     shape = tuple(expected.shape) if isinstance(expected, Tensor) else ()
     if not isinstance(got, (Tensor, Number, np.bool_, np.number)):
         wanted = f"a tensor of shape {shape}" if isinstance(expected, Tensor) else "a number"
         hint = "; is a return missing?" if got is None else ""
         return f"expected {wanted}, got {kind(got)}{hint}"
+
     got_shape = tuple(got.shape) if isinstance(got, Tensor) else ()
     if got_shape != shape:
         return f"wrong shape: expected {shape}, got {got_shape}"
-    if shape and isinstance(got, Tensor) and isinstance(expected, Tensor):
-        kinds = {(x.dtype == torch.bool, x.is_floating_point()) for x in (expected, got)}
-        return (
-            None
-            if len(kinds) == 1
-            else f"expected a tensor of {expected.dtype}, got one of {got.dtype}"
-        )
+
+    # Of single numbers a bool is compared as 0 or 1: either may come from an item().
+    both_tensors = isinstance(expected, Tensor) and isinstance(got, Tensor)
+    if shape and both_tensors and _dtype_kind(expected) != _dtype_kind(got):
+        return f"expected a tensor of {expected.dtype}, got one of {got.dtype}"
     return None
 
 
-def _values(expected: Tensor, got: Tensor, tolerance: float, of: str) -> str | None:
-    """Describe the value that differs most, after the prefix `of`; None if all are within the tolerance."""
+def _dtype_kind(x: Tensor) -> str:
+    """What a tensor holds, whatever the number of bits."""
+    if x.dtype == torch.bool:
+        return "truths"
+    return "fractions" if x.is_floating_point() else "integers"
+
+
+def _values(expected: Tensor, got: Tensor, tolerance: float) -> str | None:
+    """Describe the value that differs most; None if all are within the tolerance."""
     show = bool if expected.dtype == torch.bool else "{:.5g}".format
-    expected, got = expected.detach().double(), got.detach().double()
-    finite = expected[expected.isfinite()]
-    scale = max(1e-2, finite.abs().max().item()) if finite.numel() else 1.0
+    expected = expected.detach().double()
+    got = got.detach().double()
+
+    # At least 0.01: rounding errors of numbers that should all be 0 are no difference.
+    finite = expected[expected.isfinite()].abs()
+    scale = max(1e-2, finite.max().item()) if finite.numel() else 1.0
     off = ~torch.isclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
     if not off.any():
         return None
-    distance = torch.where(off, (got - expected).abs(), 0.0).nan_to_num(nan=torch.inf)
+
+    # Where only one of them is a NaN, nothing is farther apart.
+    distance = (got - expected).abs().nan_to_num(nan=torch.inf)
+    distance = torch.where(off, distance, 0.0)
     worst = torch.unravel_index(distance.argmax(), distance.shape)
     at = f" at {[int(index) for index in worst]}" if worst else ""
     share = f"; {int(off.sum())} of {off.numel()} values are off" if off.numel() > 1 else ""
-    return f"{of}wrong value{at}: expected {show(expected[worst])}, got {show(got[worst])}{share}"
+    return f"wrong value{at}: expected {show(expected[worst])}, got {show(got[worst])}{share}"
 
 
 def kind(value: Any) -> str:
@@ -112,7 +148,8 @@ def kind(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"a numpy array of shape {value.shape}"
     name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    article = "an" if name[0].lower() in "aeiou" else "a"
+    return f"{article} {name}"
 
 
 def short(value: Any, most: int = 120) -> str:

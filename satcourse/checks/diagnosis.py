@@ -1,126 +1,216 @@
-"""How a wrong result is related to the right one, in a true sentence: where no known mistake of an exercise explains it."""
+"""How a wrong result is related to the right one, in a true sentence.
+
+A check asks for it where no known mistake of an exercise explains the result. To add a relation
+of tensors, yield a `Claim` in the function of its group; what is tried first is said first.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 from numbers import Number
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from satcourse.checks.compare import difference
+from satcourse.checks.task import GRADIENT
 
-ALL: Mapping[str, Callable[[Tensor], Tensor]] = {
+Parts = Mapping[str, Any]
+
+WEAK = "the values are right, but not the gradients"
+
+FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "the sign is reversed": torch.neg,
     "this is the exponential of what is asked for": torch.exp,
     "this is the logarithm of what is asked for": torch.log,
     "this is the square root of what is asked for": torch.sqrt,
     "this is 1 divided by what is asked for": torch.reciprocal,
 }
-AXIS: Mapping[str, Callable[[Tensor, int], Tensor]] = {
-    "one place too late": lambda x, axis: x.roll(1, axis),
-    "one place too early": lambda x, axis: x.roll(-1, axis),
-}
-WEAK = "the values are right, but not the gradients"
+SHIFTS = {"one place too late": 1, "one place too early": -1}
 STEPS = (torch.softmax, torch.log_softmax, torch.mean, torch.sum)
 
 
+class Claim(NamedTuple):
+    """A sentence about a wrong result; it is true if the two tensors are equal."""
+
+    sentence: str
+    one: Tensor
+    other: Tensor
+
+
 def relation(expected: Any, got: Any) -> str | None:
-    """The relation of two results, which `difference` finds unequal, in a sentence; None if none of this module's is true."""
+    """The relation of two results, which `difference` finds unequal, in a sentence.
+
+    None if none that this module knows is true.
+    """
     if isinstance(expected, Mapping):
-        return _parts(expected, got)
+        return _of_parts(expected, got)
     if isinstance(expected, (list, tuple)) and isinstance(got, (list, tuple)):
-        return _sequences(list(expected), list(got))
-    if not isinstance(expected, (Tensor, Number)) or not isinstance(got, (Tensor, Number)):
-        return None
-    one, other = (torch.as_tensor(x).detach() for x in (expected, got))
-    if one.dtype != torch.bool:
-        one, other = one.double(), other.double()
-    return next(
-        (says for says, right, wrong in _tensors(one, other) if not difference(right, wrong)), None
-    )
+        return _of_sequences(list(expected), list(got))
+    if isinstance(expected, (Tensor, Number)) and isinstance(got, (Tensor, Number)):
+        one = torch.as_tensor(expected).detach()
+        other = torch.as_tensor(got).detach()
+        return _of_tensors(one, other)
+    return None
 
 
-def _parts(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str | None:
+def _of_parts(expected: Parts, got: Parts) -> str | None:
+    """The relation of results by the names of their parts, gradients among them."""
+    values = [key for key in expected if not key.startswith(GRADIENT)]
     wrong = [key for key in expected if difference(expected[key], got[key])]
-    back = [key for key in wrong if key.startswith("the gradient at ")]
-    values = [key for key in expected if not key.startswith("the gradient at ")]
-    if len(values) > 1 and not difference(
-        [expected[key] for key in values], [got[key] for key in values[::-1]]
-    ):
+    wrong_gradients = [key for key in wrong if key.startswith(GRADIENT)]
+
+    # First, since parts in the wrong order may look related in other ways, too.
+    in_order = [expected[key] for key in values]
+    backwards = [got[key] for key in reversed(values)]
+    if len(values) > 1 and not difference(in_order, backwards):
         return f"the parts are in the wrong order: {', '.join(values)}"
-    for key in back:
+
+    for key in wrong_gradients:
         if not got[key].any():
-            return f"no gradient reaches {key.removeprefix('the gradient at ')}: left out, or detached?"
-    says = relation(expected[wrong[0]], got[wrong[0]])
-    return says or (WEAK if back == wrong and values else None)
+            return f"no gradient reaches {key.removeprefix(GRADIENT)}: left out, or detached?"
+
+    sentence = relation(expected[wrong[0]], got[wrong[0]])
+    if sentence is None and values and wrong_gradients == wrong:
+        return WEAK
+    return sentence
 
 
-def _sequences(expected: list[Any], got: list[Any]) -> str | None:
-    if sorted(map(repr, expected)) == sorted(map(repr, got)) or not difference(expected[::-1], got):
+def _of_sequences(expected: list[Any], got: list[Any]) -> str | None:
+    """The relation of lists: another order, the numbers', the first wrong element's, or too few."""
+    right_elements = sorted(map(repr, expected))
+    elements = sorted(map(repr, got))
+    # Reversed tensors need a look of their own: a repr shows a few digits, and no tolerance.
+    if elements == right_elements or not difference(expected[::-1], got):
         return "the right ones, but in another order"
+
+    # Lists of numbers may be related as tensors are; if not, the first wrong number may be.
     if all(isinstance(x, Number) for x in (*expected, *got)):
-        says = relation(torch.tensor(expected), torch.tensor(got))
-        if says:
-            return says
+        sentence = relation(torch.tensor(expected), torch.tensor(got))
+        if sentence:
+            return sentence
+
     if len(got) == len(expected):
-        return next(
-            relation(*pair) for pair in zip(expected, got, strict=True) if difference(*pair)
-        )
-    short, long = sorted((expected, got), key=len)
+        pairs = zip(expected, got, strict=True)
+        return next(relation(one, other) for one, other in pairs if difference(one, other))
+    if len(got) < len(expected):
+        return _cut(got, expected, "missing")
+    return _cut(expected, got, "too many")
+
+
+def _cut(short: list[Any], long: list[Any], verdict: str) -> str | None:
+    """Where one list goes on after the other ends, or begins before it; None if they differ."""
     more = len(long) - len(short)
-    parts = {"end": long[:-more], "beginning": long[more:]}
-    where = next((name for name, part in parts.items() if not difference(short, part)), None)
-    return where and f"{more} {'missing' if long is expected else 'too many'} at the {where}"
+    if not difference(short, long[:-more]):
+        return f"{more} {verdict} at the end"
+    if not difference(short, long[more:]):
+        return f"{more} {verdict} at the beginning"
+    return None
 
 
-def _tensors(expected: Tensor, got: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Sentences, each with two tensors; it is true if these are equal."""
-    alike, several, axes = expected.shape == got.shape, expected.numel() > 1, range(expected.dim())
-    if alike and not several and not (expected.double() % 1).any() and not (got.double() % 1).any():
-        return  # of two whole numbers much is true by chance
-    if not alike:
-        yield "an axis of size 1 too many (keepdim=True, unsqueeze?)", expected, got.squeeze()
-        yield "an axis of size 1 is missing", expected.squeeze(), got
-    for order in [*permutations(axes)][1:]:
-        yield f"axes swapped: they are in the order {order}", expected.permute(order), got
-    if expected.dtype == torch.bool:
-        yield "True and False are swapped", ~expected, got
+def _of_tensors(expected: Tensor, got: Tensor) -> str | None:
+    """The first claim that is true."""
+    # Not of truths: these are compared as True and False.
+    if expected.dtype != torch.bool:
+        expected, got = expected.double(), got.double()
+    for claim in _claims(expected, got):
+        if not difference(claim.one, claim.other):
+            return claim.sentence
+    return None
+
+
+def _claims(expected: Tensor, got: Tensor) -> Iterator[Claim]:
+    """All claims, in the order in which they are tried: the plainest first."""
+    alike = expected.shape == got.shape
+
+    # Of two whole numbers much is true by chance: 4 is the square root of 16, and twice 2.
+    if alike and expected.numel() <= 1 and _whole(expected) and _whole(got):
         return
+
+    yield from _about_axes(expected, got)
+
+    if expected.dtype == torch.bool:
+        yield Claim("True and False are swapped", ~expected, got)
+        return
+
+    # Zeros stay zeros whatever one does to them, and NaNs stay NaNs.
     if not expected.isfinite().all() or not expected.any():
         return
     if not got.isfinite().all():
-        yield "not a number, or infinite: an exp that overflows, a log of 0, or 0 / 0?", got, got
-    yield from ((says, function(expected), got) for says, function in ALL.items())
-    for axis in axes:
-        yield from (
-            (f"{says} along axis {axis}", function(expected, axis), got)
-            for says, function in AXIS.items()
-        )
-        yield from (
-            (f"a {step.__name__} over axis {axis} too many", step(expected, axis), got)
-            for step in STEPS
-        )
+        sentence = "not a number, or infinite: an exp that overflows, a log of 0, or 0 / 0?"
+        yield Claim(sentence, got, got)  # true as it stands
+
+    for sentence, function in FUNCTIONS.items():
+        yield Claim(sentence, function(expected), got)
+    yield from _about_steps(expected, got)
+    yield Claim("the right numbers, but in another shape", expected.flatten(), got.flatten())
+
+    if alike:
+        yield from _about_sums(expected, got)
+        yield from _about_all_numbers(expected, got)
+
+
+def _whole(x: Tensor) -> bool:
+    return not (x.double() % 1).any()
+
+
+def _about_axes(expected: Tensor, got: Tensor) -> Iterator[Claim]:
+    """Claims about the shape alone."""
+    if expected.shape != got.shape:
+        sentence = "an axis of size 1 too many (keepdim=True, unsqueeze?)"
+        yield Claim(sentence, expected, got.squeeze())
+        yield Claim("an axis of size 1 is missing", expected.squeeze(), got)
+
+    # The first permutation is the order as it is.
+    for order in [*permutations(range(expected.dim()))][1:]:
+        sentence = f"axes swapped: they are in the order {order}"
+        yield Claim(sentence, expected.permute(order), got)
+
+
+def _about_steps(expected: Tensor, got: Tensor) -> Iterator[Claim]:
+    """Claims about what was done along one axis, and should not have been, or the reverse."""
+    for axis in range(expected.dim()):
+        for where, places in SHIFTS.items():
+            yield Claim(f"{where} along axis {axis}", expected.roll(places, axis), got)
+        for step in STEPS:
+            sentence = f"a {step.__name__} over axis {axis} too many"
+            yield Claim(sentence, step(expected, axis), got)
+
     for axis in range(got.dim()):
-        yield from (
-            (f"a {step.__name__} over axis {axis} is missing", expected, step(got, axis))
-            for step in STEPS
-        )
-    yield "the right numbers, but in another shape", expected.flatten(), got.flatten()
-    if not alike:
-        return
-    for axis in axes:
-        sums, others = expected.sum(axis), got.sum(axis)
-        if not difference(torch.ones_like(sums), sums) and difference(sums, others):
-            worst = others.flatten()[(others - 1).abs().argmax()]
-            yield f"it does not sum to 1 over axis {axis}, but to {worst:.5g}", sums, sums
-    factor, flat = (expected * got).sum() / expected.square().sum(), got.flatten()
+        for step in STEPS:
+            sentence = f"a {step.__name__} over axis {axis} is missing"
+            yield Claim(sentence, expected, step(got, axis))
+
+
+def _about_sums(expected: Tensor, got: Tensor) -> Iterator[Claim]:
+    """Claims about weights: an axis over which the right ones sum to 1, and the others do not."""
+    for axis in range(expected.dim()):
+        right_sums, sums = expected.sum(axis), got.sum(axis)
+        normalised = not difference(torch.ones_like(right_sums), right_sums)
+        if normalised and difference(right_sums, sums):
+            farthest = (sums - 1).abs().argmax()
+            worst = sums.flatten()[farthest]
+            sentence = f"it does not sum to 1 over axis {axis}, but to {worst:.5g}"
+            yield Claim(sentence, sums, sums)  # true as it stands
+
+
+def _about_all_numbers(expected: Tensor, got: Tensor) -> Iterator[Claim]:
+    """Claims about all the numbers together: one for all, other places, a factor."""
+    several = expected.numel() > 1
     if several:
-        yield "the same number everywhere", flat[:1].expand_as(flat), flat
-        yield (
-            "the right numbers, but in other places",
-            expected.flatten().sort().values,
-            flat.sort().values,
-        )
-    if several or any(x > 1.5 and abs(x - x.round()) < 1e-4 for x in (factor, 1 / factor)):
-        yield f"{factor:.4g} times what is asked for", factor * expected, got
+        flat = got.flatten()
+        yield Claim("the same number everywhere", flat[:1].expand_as(flat), flat)
+
+        sorted_right = expected.flatten().sort().values
+        sentence = "the right numbers, but in other places"
+        yield Claim(sentence, sorted_right, flat.sort().values)
+
+    # Least squares. Every two numbers have some factor: for them it has to be whole, or 1 / whole.
+    product = (expected * got).sum()
+    factor = product / expected.square().sum()
+    if several or _whole_factor(factor) or _whole_factor(1 / factor):
+        yield Claim(f"{factor:.4g} times what is asked for", factor * expected, got)
+
+
+def _whole_factor(x: Tensor) -> bool:
+    return bool(x > 1.5 and abs(x - x.round()) < 1e-4)

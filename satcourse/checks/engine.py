@@ -1,4 +1,11 @@
-"""`check("4.2", weights)`: test a learner's function, and if it is wrong, say why in one or two lines."""
+"""`check("4.2", weights)`: test a learner's function, and if it is wrong, say why in a line or two.
+
+A check goes through these stages:
+
+1. `_judge` refuses what is blank or no function, and tries the rest on each case of the task.
+2. `_try` calls the reference and the learner's function on one case, and compares the results.
+3. `_explain` writes the message: a known mistake, the task's advice, or what differs and why.
+"""
 
 import contextlib
 import copy
@@ -15,15 +22,15 @@ import torch
 from torch import Tensor
 
 from satcourse.checks import calls, compare, diagnosis
-from satcourse.checks.task import Task
+from satcourse.checks.task import Answer, Task
 from satlib.errors import SatlibError
 
 CHAPTERS = range(11)  # the notebooks
 RED, GREEN, GREY, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[90m", "\x1b[0m"
-_VERDICTS: dict[str, str] = {}  # of the exercises checked in this process, the latest of each
-_PASSED: dict[
-    str, Callable[..., Any]
-] = {}  # the functions that have passed their checks in this process
+# The latest verdict on each exercise that was checked in this process: "done", "wrong" or "blank".
+_VERDICTS: dict[str, str] = {}
+# The functions that passed their latest check in this process.
+_PASSED: dict[str, Answer] = {}
 
 
 class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
@@ -35,101 +42,138 @@ class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
 
     def _render_traceback_(self) -> list[str]:
         """The lines that IPython shows instead of a traceback."""
-        return [f"{GREY if self.blank else RED}{line}{PLAIN}" for line in str(self).splitlines()]
+        colour = GREY if self.blank else RED
+        return [f"{colour}{line}{PLAIN}" for line in str(self).splitlines()]
+
+
+# The exercises by their ids.
 
 
 @cache
 def chapter(number: int) -> dict[str, Task]:
     """The tasks of a notebook by their ids, in order."""
     if number not in CHAPTERS:
-        raise SatlibError(
-            f"notebook {number} has no exercises; there are exercises {CHAPTERS[0]} to {CHAPTERS[-1]}"
-        )
+        there = f"there are exercises {CHAPTERS[0]} to {CHAPTERS[-1]}"
+        raise SatlibError(f"notebook {number} has no exercises; {there}")
     module = importlib.import_module(f"satcourse.checks.ex{number:02}")
     return {task.id: task for task in vars(module).values() if isinstance(task, Task)}
 
 
 def task(id: str) -> Task:
     """An exercise by its id."""
-    tasks = chapter(int(id.split(".")[0])) if re.fullmatch(r"\d+\.\d+", id) else {}
+    tasks = {}
+    if re.fullmatch(r"\d+\.\d+", id):
+        tasks = chapter(int(id.split(".")[0]))
     if id not in tasks:
-        raise SatlibError(
-            f"there is no exercise {id!r}" + (f"; there are {', '.join(tasks)}" if tasks else "")
-        )
+        there = f"; there are {', '.join(tasks)}" if tasks else ""
+        raise SatlibError(f"there is no exercise {id!r}{there}")
     return tasks[id]
 
 
-def reference(id: str) -> Callable[..., Any]:
+def reference(id: str) -> Answer:
     """The reference solution of an exercise: satlib's own function where it has one."""
     return task(id).reference
 
 
-def carry_on(id: str) -> Callable[..., Any]:
-    """The learner's function if it has passed its check in this session; else satlib's, and a line says so."""
+def carry_on(id: str) -> Answer:
+    """The learner's function if it has passed its check in this session; else satlib's.
+
+    A line says so where it is satlib's.
+    """
     exercise = task(id)
     if id not in _PASSED:
         print(f"{exercise.name}() is satlib's own from here on, until yours passes check {id}")
     return _PASSED.get(id, exercise.reference)
 
 
-def check(id: str, answer: Callable[..., Any]) -> None:
-    """Test a learner's function on small inputs; if it is right, print what it was checked against, in a green line.
+# A check, and what it leaves behind.
 
-    If it is blank or wrong, raise Wrong; in a notebook, show it, grey or red, and let the next cell run.
+
+def check(id: str, answer: Callable[..., Any]) -> None:
+    """Test a learner's function on small inputs; if it is right, print what it was checked against.
+
+    If it is blank or wrong, raise Wrong; in a notebook, show it, grey or red, and let the next
+    cell run.
     """
     exercise = task(id)
     try:
         with calls.fresh():
             _judge(exercise, answer)
     except Wrong as wrong:
+        # What passed before is forgotten, so that later cells do not use what is no longer there.
         _PASSED.pop(id, None)
         _VERDICTS[id] = "blank" if wrong.blank else "wrong"
-        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-        if shell is None or not hasattr(shell, "kernel"):
-            raise
-        shell.showtraceback((Wrong, wrong, None))
+        _show(wrong)
     else:
-        _VERDICTS[id], _PASSED[id] = "done", answer
+        _VERDICTS[id] = "done"
+        _PASSED[id] = answer
         print(f"{GREEN}{id} is right: {exercise.says}.{PLAIN}")
 
 
+def _show(wrong: Wrong) -> None:
+    """Show a message in a notebook, as an error that stops nothing; elsewhere, raise it."""
+    # Not imported: whoever is not in a notebook need not wait for IPython.
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    # A terminal's IPython has no kernel, and no next cell.
+    if shell is None or not hasattr(shell, "kernel"):
+        raise wrong
+    shell.showtraceback((Wrong, wrong, None))
+
+
 def progress(number: int) -> None:
-    """Print which exercises of a notebook are done in this session, which are not, and which to try next."""
+    """Print which exercises of a notebook are done, wrong and blank, and which to try next.
+
+    What counts is the latest check of each in this session.
+    """
     tasks = chapter(number)
-    done, *others = (
-        [id for id in tasks if _VERDICTS.get(id) == state] for state in ("done", "wrong", "blank")
-    )
+    by_state: dict[str, list[str]] = {"done": [], "wrong": [], "blank": []}
+    for id in tasks:
+        if id in _VERDICTS:
+            by_state[_VERDICTS[id]].append(id)
+
+    done = by_state["done"]
     print(f"{len(done)} of {len(tasks)} done" + (f": {', '.join(done)}" if done else ""))
-    for words, ids in zip(("not right yet", "blank"), others, strict=True):
-        if ids:
-            print(f"{words}: {', '.join(ids)}")
+    if by_state["wrong"]:
+        print(f"not right yet: {', '.join(by_state['wrong'])}")
+    if by_state["blank"]:
+        print(f"blank: {', '.join(by_state['blank'])}")
+
     left = sum(task.minutes for id, task in tasks.items() if id not in done)
     if left:
         print(f"next: {following(tasks, done)}; about {left} minutes are left in this notebook")
 
 
 def following(tasks: Mapping[str, Task], done: Collection[str]) -> str:
-    """The first exercise that is not done, in words: "5.2 The penalty (10 minutes)"; "" if all are."""
-    left = next((task for id, task in tasks.items() if id not in done), None)
-    return "" if left is None else f"{left.id} {left.title} ({left.minutes} minutes)"
+    """The first exercise that is not done, as "5.2 The penalty (10 minutes)"; "" if all are."""
+    for id, task in tasks.items():
+        if id not in done:
+            return f"{task.id} {task.title} ({task.minutes} minutes)"
+    return ""
+
+
+# The verdict.
 
 
 class _Trial(NamedTuple):
-    """One call of the learner's function on the inputs of a case, and what is wrong with its result (None: nothing)."""
+    """One call of the learner's function on the inputs of a case."""
 
     case: tuple[Any, ...]
     expected: Any
     got: Any
-    problem: str | None
+    problem: str | None  # what is wrong with the result; None: nothing
 
 
 def _judge(task: Task, answer: Any) -> None:
     """Raise Wrong if an answer is blank or wrong."""
+    # The cells that carry on put it there; a right verdict on it would say nothing of the learner.
     if answer is task.reference:
-        message = (
-            f"{task.name} is satlib's own function now; write yours, run its cell, and check again"
+        raise Wrong(
+            task.id,
+            f"{task.name} is satlib's own function now; write yours, run its cell, and check again",
+            blank=True,
         )
-        raise Wrong(task.id, message, blank=True)
+
     try:
         if answer is None or answer is Ellipsis or is_blank(answer):
             raise calls.Blank
@@ -139,122 +183,50 @@ def _judge(task: Task, answer: Any) -> None:
     except calls.Blank:
         raise Wrong(task.id, task.todo, blank=True) from None
     except calls.Failed as failed:
-        raise Wrong(
-            task.id, f"{failed}{_asked(task) * str(failed).startswith('it raises')}"
-        ) from None
+        message = str(failed)
+        # An exception's own words do not say what to do; the other failures' do.
+        if message.startswith("it raises"):
+            message += _asked(task)
+        raise Wrong(task.id, message) from None
+
     if any(trial.problem for trial in trials):
         raise Wrong(task.id, _explain(task, answer, trials))
 
 
-def _try(task: Task, answer: Callable[..., Any], case: tuple[Any, ...]) -> _Trial:
-    """Call the reference and the learner's function on copies of one case's inputs, and compare the results."""
+def _try(task: Task, answer: Answer, case: tuple[Any, ...]) -> _Trial:
+    """Call the reference and the learner's function on one case, and compare the results.
+
+    Raises calls.Blank and calls.Failed.
+    """
+    # Copies: a function that changes its inputs must not change anybody else's.
     expected = task.observe(task.reference, *copy.deepcopy(case))
     inputs = copy.deepcopy(case)
-    got = calls.run(
-        lambda: task.observe(answer, *inputs), task.seconds, getattr(answer, "__code__", None)
-    )
-    if got is Ellipsis or (
-        isinstance(got, (tuple, list)) and any(value is Ellipsis for value in got)
-    ):
+    code = getattr(answer, "__code__", None)
+    got = calls.run(lambda: task.observe(answer, *inputs), task.seconds, code)
+
+    results = got if isinstance(got, (tuple, list)) else [got]
+    if any(result is Ellipsis for result in results):
         raise calls.Blank
-    for name, before, after in zip(
-        inspect.signature(task.reference).parameters, case, inputs, strict=False
-    ):
+
+    names = inspect.signature(task.reference).parameters
+    # Not strict: a case may be sizes, from which `observe` makes the inputs.
+    for name, before, after in zip(names, case, inputs, strict=False):
         if compare.difference(before, after, 0.0):
             raise calls.Failed(
                 f"it changes its input {name}: work on a copy (`x -= 1` changes x itself)"
             )
+        # A small number or a string may well be the result, too.
         if got is after and isinstance(after, (Tensor, list, dict)):
             raise calls.Failed(f"it returns its input {name} unchanged")
-    if isinstance(expected, Mapping) and not isinstance(
-        got, Mapping
-    ):  # `observe` could not look into it
+
+    # `observe` could not look into the result. The message must be about what the learner's
+    # function returns, and no learner knows of a check's dict.
+    if isinstance(expected, Mapping) and not isinstance(got, Mapping):
         with contextlib.suppress(TypeError):  # a case of sizes
             expected = task.reference(*copy.deepcopy(case))
+
     problem = compare.difference(expected, got, task.tolerance, task.parts)
     return _Trial(case, expected, got, problem)
-
-
-def _explain(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -> str:
-    """A known mistake, the task's advice, or what is behind the first difference, this, and what is asked."""
-    for message, mistake in task.mistakes.items():
-        if _agrees(task, mistake, trials):
-            return message
-    first, *others = (trial for trial in trials if trial.problem)
-    behind = None
-    with contextlib.suppress(Exception):  # the advice cannot look into any result
-        if task.advise and (advice := task.advise(first.expected, first.got)):
-            return advice
-    with contextlib.suppress(Exception):
-        behind, *same = (diagnosis.relation(each.expected, each.got) for each in (first, *others))
-        if behind not in same and (
-            isinstance(first.expected, Number) or (same and isinstance(first.expected, list))
-        ):
-            behind = None  # two numbers have many relations by chance
-        if behind and behind.startswith("no gradient") and {*same} - {behind}:
-            behind = None  # a kink has none, either
-        if behind in (None, diagnosis.WEAK) and "wrong value" in str(first.problem):
-            behind = _unused(task, answer, trials) or behind
-    what = f"{first.problem}{_given(task, first.case)}"
-    return (f"{behind} ({what})" if behind else what) + _asked(task)
-
-
-def _asked(task: Task) -> str:
-    """What is asked, in a sentence: the first paragraph of the reference's docstring."""
-    return ". The task: " + " ".join(
-        (inspect.getdoc(task.reference) or "").partition("\n\n")[0].split()
-    ).rstrip(".")
-
-
-def _unused(task: Task, answer: Callable[..., Any], trials: Sequence[_Trial]) -> str | None:
-    """An input whose numbers change the reference's results, but never the learner's, in words; None if there is none."""
-    parameters = inspect.signature(task.reference).parameters.values()
-    least = sum(each.default is each.empty for each in parameters)
-    for i, each in enumerate(
-        parameters if len(trials[0].case) == least else ()
-    ):  # a case may be something else
-        moved = []
-        for trial in (trial for trial in trials if i < len(trial.case)):
-            value = trial.case[i]
-            if isinstance(value, Tensor) and value.dtype != torch.int64:
-                value = ~value if value.dtype == torch.bool else 1.25 * value.roll(1)
-            elif isinstance(value, float):
-                value = 1.25 * value
-            case = (*trial.case[:i], value, *trial.case[i + 1 :])
-            if compare.difference(
-                trial.expected, task.observe(task.reference, *copy.deepcopy(case))
-            ):
-                got = calls.run(partial(task.observe, answer, *copy.deepcopy(case)), task.seconds)
-                moved.append(compare.difference(trial.got, got))
-        if moved and not any(moved):
-            return f"{each.name} plays no part in it"
-    return None
-
-
-def _agrees(task: Task, function: Callable[..., Any], trials: Sequence[_Trial]) -> bool:
-    """Whether a function gives the learner's results in all cases."""
-    for trial in trials:
-        inputs = copy.deepcopy(trial.case)
-        try:
-            result = calls.run(lambda inputs=inputs: task.observe(function, *inputs), task.seconds)
-        except (calls.Failed, calls.Blank):
-            return False
-        if compare.difference(result, trial.got, task.tolerance):
-            return False
-    return True
-
-
-def _given(task: Task, case: tuple[Any, ...]) -> str:
-    """The inputs of a case in the task's words, or if they are short: "; given i = 7, size = 100"; otherwise ""."""
-    if task.given is not None:
-        return f"; given {task.given(*case)}"
-    names = inspect.signature(task.reference).parameters
-    text = ", ".join(f"{name} = {value!r}" for name, value in zip(names, case, strict=False))
-    return (
-        f"; given {text}"
-        if text and len(text) <= 100 and not re.search(r"tensor\(|<", text)
-        else ""
-    )
 
 
 def _stub() -> None: ...
@@ -267,6 +239,157 @@ def _documented() -> None:
 def is_blank(answer: Any) -> bool:
     """Whether a function's body is only a docstring, `pass`, `...` or `return None`."""
     code = getattr(answer, "__code__", None)
+    # By the bytecode: a function from a notebook need not have a source that one could read.
     if code is None or code.co_code not in (_stub.__code__.co_code, _documented.__code__.co_code):
         return False
+    # `return 0` has the same bytecode as `return None`: the constants tell them apart.
     return set(code.co_consts) <= {None, ..., answer.__doc__}
+
+
+# The message about a wrong answer.
+
+
+def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
+    """A known mistake, the task's advice, or the first difference and what is behind it."""
+    for message, mistake in task.mistakes.items():
+        if _agrees(task, mistake, trials):
+            return message
+
+    wrong = [trial for trial in trials if trial.problem]
+    advice = _advice(task, wrong[0])
+    if advice:
+        return advice
+
+    difference = f"{wrong[0].problem}{_given(task, wrong[0].case)}"
+    cause = _cause(task, answer, trials)
+    if cause:
+        return f"{cause} ({difference}){_asked(task)}"
+    return f"{difference}{_asked(task)}"
+
+
+def _agrees(task: Task, mistake: Answer, trials: Sequence[_Trial]) -> bool:
+    """Whether a function gives the learner's results in all cases."""
+    for trial in trials:
+        inputs = copy.deepcopy(trial.case)
+        try:
+            result = calls.run(partial(task.observe, mistake, *inputs), task.seconds)
+        except (calls.Failed, calls.Blank):
+            return False
+        if compare.difference(result, trial.got, task.tolerance):
+            return False
+    return True
+
+
+def _advice(task: Task, trial: _Trial) -> str | None:
+    """What the task itself says of a wrong result, if anything."""
+    if task.advise is None:
+        return None
+    try:
+        return task.advise(trial.expected, trial.got)
+    except Exception:  # it expects a result of the right kind
+        return None
+
+
+def _cause(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
+    """What is behind the wrong results, in a true sentence; None if nothing is known."""
+    wrong = [trial for trial in trials if trial.problem]
+    try:
+        cause = _common_relation(wrong)
+    except Exception:  # a learner's result may raise anything when one looks into it
+        return None
+
+    # An input that plays no part explains more than gradients that are wrong in some way.
+    if cause in (None, diagnosis.WEAK) and "wrong value" in str(wrong[0].problem):
+        return _unused(task, answer, trials) or cause
+    return cause
+
+
+def _common_relation(wrong: Sequence[_Trial]) -> str | None:
+    """How the first wrong result is related to the right one, if the other cases do not deny it."""
+    sentence, *others = [diagnosis.relation(trial.expected, trial.got) for trial in wrong]
+    if sentence is None:
+        return None
+
+    # Two numbers are related in many ways by chance, so it takes a second case to believe it; so
+    # for a list, unless it is the only one that is wrong.
+    expected = wrong[0].expected
+    by_chance = isinstance(expected, Number) or (others and isinstance(expected, list))
+    if by_chance and sentence not in others:
+        return None
+
+    # Where the function has a kink, a right answer may have no gradient, either.
+    if sentence.startswith("no gradient") and any(other != sentence for other in others):
+        return None
+    return sentence
+
+
+def _unused(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
+    """An input that changes the reference's results, but never the learner's, in words.
+
+    None if there is none, or if the answer fails on changed inputs.
+    """
+    parameters = inspect.signature(task.reference).parameters.values()
+    required = [parameter for parameter in parameters if parameter.default is parameter.empty]
+    # Otherwise a case is no list of inputs: `observe` makes these of it.
+    if len(trials[0].case) != len(required):
+        return None
+
+    try:
+        for place, parameter in enumerate(parameters):
+            changes = _changes(task, answer, trials, place)
+            if changes and not any(changes):
+                return f"{parameter.name} plays no part in it"
+    except Exception:  # a changed input may be one that nobody has to accept
+        return None
+    return None
+
+
+def _changes(task: Task, answer: Answer, trials: Sequence[_Trial], place: int) -> list[str | None]:
+    """How the learner's results change when the input at one place is another.
+
+    Only for the cases in which the reference's results change.
+    """
+    changes = []
+    for trial in trials:
+        if place >= len(trial.case):
+            continue
+        case = [*trial.case]
+        case[place] = _another(case[place])
+        expected = task.observe(task.reference, *copy.deepcopy(case))
+        if compare.difference(trial.expected, expected):
+            got = calls.run(partial(task.observe, answer, *copy.deepcopy(case)), task.seconds)
+            changes.append(compare.difference(trial.got, got))
+    return changes
+
+
+def _another(value: Any) -> Any:
+    """Another value of the same kind, where there is one to be had: not of indices and sizes."""
+    if isinstance(value, Tensor) and value.dtype == torch.bool:
+        return ~value
+    if isinstance(value, Tensor) and value.dtype != torch.int64:
+        return 1.25 * value.roll(1)
+    if isinstance(value, float):
+        return 1.25 * value
+    return value
+
+
+def _given(task: Task, case: tuple[Any, ...]) -> str:
+    """The inputs of a case, as "; given i = 7, size = 100"; "" if they are too long to show.
+
+    They are in the task's own words if it has any.
+    """
+    if task.given is not None:
+        return f"; given {task.given(*case)}"
+    names = inspect.signature(task.reference).parameters
+    text = ", ".join(f"{name} = {value!r}" for name, value in zip(names, case, strict=False))
+    # The repr of a tensor is numbers without end, and that of a function or object its address.
+    if not text or len(text) > 100 or re.search(r"tensor\(|<", text):
+        return ""
+    return f"; given {text}"
+
+
+def _asked(task: Task) -> str:
+    """What is asked, in a sentence: the first paragraph of the reference's docstring."""
+    docstring = inspect.getdoc(task.reference) or ""
+    paragraph = " ".join(docstring.partition("\n\n")[0].split())
+    return f". The task: {paragraph}".rstrip(".")

@@ -7,42 +7,65 @@ from satcourse.checks.task import distribution, exercise
 
 @exercise("0.1", "Labels on trial", difficulty=2, minutes=8)
 def evidence(here: Tensor, elsewhere: Tensor) -> Tensor:
-    """Where the likeliest word is likelier than at 95 % of the places elsewhere: here (L, K), elsewhere (N, K) -> (L,)."""
-    p, word = here.max(1)
+    """Where the likeliest word is likelier than at 95 % of the places elsewhere:
+    here (L, K), elsewhere (N, K) -> (L,).
+    """
+    p, word = here.max(1)  # (L,): the labels
     return p > elsewhere[:, word].quantile(0.95, dim=0)
-
-
-def _usual(here: Tensor, elsewhere: Tensor) -> Tensor:
-    p, word = here.max(1)
-    return p > elsewhere.mean(0)[word]
 
 
 def _case(seed: int) -> tuple[Tensor, Tensor]:
     """Places at which word 0, an "and", is likely on any picture, and word 4 on this one alone."""
-    here, elsewhere = (
-        distribution(40, 5, seed=seed, sharp=0.7),
-        distribution(201, 5, seed=seed + 1, sharp=1.2),
-    )
+    here = distribution(40, 5, seed=seed, sharp=0.7)
+    elsewhere = distribution(201, 5, seed=seed + 1, sharp=1.2)
+    # At half the places the "and" is the label, at a quarter the word of this picture.
     here[:20, 0] += 1.2
     here[30:, 4] += 2.0
     elsewhere[:, 0] += 1.2
-    return here / here.sum(1, keepdim=True), elsewhere / elsewhere.sum(1, keepdim=True)
+    here = here / here.sum(1, keepdim=True)
+    elsewhere = elsewhere / elsewhere.sum(1, keepdim=True)
+    return here, elsewhere
 
 
-evidence.says = "words that are likely on any picture are struck out, and those that are likely here alone are kept"
+def _likelier_than_usual(here: Tensor, elsewhere: Tensor) -> Tensor:
+    p, word = here.max(1)
+    return p > elsewhere.mean(0)[word]
+
+
+def _other_words_too(here: Tensor, elsewhere: Tensor) -> Tensor:
+    p = here.amax(1)
+    return p > elsewhere.amax(1).quantile(0.95)
+
+
+def _any_word(here: Tensor, elsewhere: Tensor) -> Tensor:
+    return (here > elsewhere.quantile(0.95, dim=0)).any(1)
+
+
+def _probability_to_beat(here: Tensor, elsewhere: Tensor) -> Tensor:
+    return here.amax(1) > 0.95
+
+
+def _counts(expected: Tensor, got: Tensor) -> str:
+    """What the check says of labels that are wrong in a way of their own."""
+    wrongly_alive = (got & ~expected).sum()
+    wrongly_dead = (expected & ~got).sum()
+    return (
+        f"of the labels, {wrongly_alive} live wrongly, and {wrongly_dead} die wrongly: "
+        "take the 95 % quantile of each word's column"
+    )
+
+
+evidence.says = (
+    "words that are likely on any picture are struck out, "
+    "and those that are likely here alone are kept"
+)
+# Seeds with which every mistake below gives another result.
 evidence.cases = lambda: [_case(18), _case(2)]
 evidence.mistakes = {
-    'an "and" that is likelier than usual lives: at how many places elsewhere is it as likely?': _usual,
-    "a word is compared with other words: take its own column of elsewhere": lambda here, elsewhere: (
-        here.max(1)[0] > elsewhere.max(1)[0].quantile(0.95)
-    ),
-    "only the label, the likeliest word here, is on trial": lambda here, elsewhere: (
-        here > elsewhere.quantile(0.95, dim=0)
-    ).any(1),
-    "0.95 is a share of the places, not a probability to beat": lambda here, elsewhere: (
-        here.max(1)[0] > 0.95
-    ),
+    'an "and" that is likelier than usual lives: '
+    "at how many places elsewhere is it as likely?": _likelier_than_usual,
+    "a word is compared with other words: take its own column of elsewhere": _other_words_too,
+    "only the label, the likeliest word here, is on trial": _any_word,
+    "0.95 is a share of the places, not a probability to beat": _probability_to_beat,
 }
-evidence.advise = lambda expected, got: (
-    f"of the labels, {(got & ~expected).sum()} live wrongly, and {(expected & ~got).sum()} die wrongly: take the 95 % quantile of each word's column"
-)
+evidence.advise = _counts

@@ -1,11 +1,14 @@
 """Exercises of notebook 04: the decoder, equation by equation."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.functional import cross_entropy
+from torch.optim import SGD, Optimizer
 
 from satcourse.checks.calls import Failed
 from satcourse.checks.task import (
@@ -20,43 +23,51 @@ from satcourse.checks.task import (
 from satlib.model.decoder import Decoder
 from satlib.recipe import DecoderConfig
 
-B, L, D, n, k, m = 2, 5, 4, 3, 6, 4
-
-
-def _inputs(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
-    return tuple(numbers(*shape, seed=seed) for seed, shape in enumerate(shapes))
+# The paper's letters: places, the sizes of a, h, the hidden layer of the energies, and Ey.
+L, D, n, k, m = 5, 4, 3, 6, 4
+Both = tuple[Tensor, Tensor]
 
 
 @exercise("4.1", "A score for each place", 2, 8, "equation 4")
-def energies(
-    a: Tensor,
-    h: Tensor,
-    W_a: Tensor,
-    W_h: Tensor,
-    b: Tensor,
-    v: Tensor,
-    *,
-    act: Answer = torch.tanh,
-    axis: int = 1,
-) -> Tensor:
+def energies(a: Tensor, h: Tensor, W_a: Tensor, W_h: Tensor, b: Tensor, v: Tensor) -> Tensor:
     """Equation 4: v times the tanh of W_a a + W_h h + b at each place."""
-    return act(a @ W_a.T + (h @ W_h.T + b).unsqueeze(axis)) @ v
+    from_places = a @ W_a.T  # (B, L, k)
+    from_state = (h @ W_h.T + b).unsqueeze(1)  # (B, 1, k)
+    return torch.tanh(from_places + from_state) @ v
+
+
+def _energies_case(B: int, L: int) -> tuple[Tensor, ...]:
+    """B images of L places."""
+    a = numbers(B, L, D)
+    h = numbers(B, n, seed=1)
+    W_a = numbers(k, D, seed=2)
+    W_h = numbers(k, n, seed=3)
+    b = numbers(k, seed=4)
+    v = numbers(k, seed=5)
+    return a, h, W_a, W_h, b, v
+
+
+def _state_of_another_image(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
+    W_a, W_h, b, v = weights
+    from_state = (h @ W_h.T + b).unsqueeze(0)  # (1, B, k)
+    return torch.tanh(a @ W_a.T + from_state) @ v
+
+
+def _without_tanh(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
+    W_a, W_h, b, v = weights
+    from_state = (h @ W_h.T + b).unsqueeze(1)
+    return (a @ W_a.T + from_state) @ v
 
 
 energies.says = "the values and gradients of equation 4"
 energies.observe = with_gradients("a", "h", "W_a", "W_h", "b", "v")
 # As many images as places, or one: a wrong axis raises no error. So in 4.2 and 4.3.
-energies.cases = lambda: [
-    _inputs((rows, places, D), (rows, n), (k, D), (k, n), (k,), (k,))
-    for rows, places in ((L, L), (1, 2))
-]
+energies.cases = lambda: [_energies_case(L, L), _energies_case(1, 2)]
 energies.mistakes = {
-    "the state of image i meets place i of all images: give it an axis of size 1": partial(
-        energies, axis=0
-    ),
-    "the tanh is missing: the state moves all energies alike, and the weights not at all": partial(
-        energies, act=torch.clone
-    ),
+    "the state of image i meets place i of all images: "
+    "give it an axis of size 1": _state_of_another_image,
+    "the tanh is missing: the state moves all energies alike, "
+    "and the weights not at all": _without_tanh,
 }
 
 
@@ -66,205 +77,366 @@ def weights(e: Tensor) -> Tensor:
     return torch.softmax(e, 1)
 
 
+def _over_the_batch(e: Tensor) -> Tensor:
+    return torch.softmax(e, 0)
+
+
 weights.says = "values, sums over the places, energies of 128, and gradients"
-weights.cases = lambda: [(numbers(D, D),), (torch.tensor([[128.0, 129.0], [-500.0, 2.0]]),)]
+weights.cases = lambda: [
+    (numbers(D, D),),
+    # The exponential of 128 is infinite in float32.
+    (torch.tensor([[128.0, 129.0], [-500.0, 2.0]]),),
+]
 weights.observe = with_gradients("e")
 weights.mistakes = {
-    "softmax over the batch axis: an image's weights must sum to 1": lambda e: torch.softmax(e, 0)
+    "softmax over the batch axis: an image's weights must sum to 1": _over_the_batch,
 }
 
 
-def _blend(alpha: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.einsum("bl,bld->bd", alpha, a), alpha
-
-
 @exercise("4.3", "Weights become one vector", 1, 5, "equations 5, 6 and 13")
-def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+def attend(e: Tensor, a: Tensor) -> Both:
     """Equations 5, 6 and 13: z, the sum over the places of weight times vector, and the weights."""
-    return _blend(weights(e), a)
+    alpha = weights(e)
+    z = torch.einsum("bl,bld->bd", alpha, a)
+    return z, alpha
+
+
+def _attend_cases() -> list[Both]:
+    """The energies of 4.2, and vectors of as many numbers as there are places and images."""
+    cases = []
+    for (e,) in weights.cases():
+        B, L = e.shape
+        cases.append((e, numbers(B, L, B, seed=1)))
+    return cases
+
+
+def _best_place_alone(e: Tensor, a: Tensor) -> Both:
+    image = torch.arange(len(a))
+    return a[image, e.argmax(1)], weights(e)
+
+
+def _weighted_dimensions(e: Tensor, a: Tensor) -> Both:
+    return (weights(e) * a).sum(1), weights(e)
 
 
 attend.says = "z, the weights, energies of 128, and the gradients at energies and vectors"
-attend.cases = lambda: [(e, numbers(*e.shape, len(e), seed=1)) for (e,) in weights.cases()]
+attend.cases = _attend_cases
 attend.parts = ("z", "alpha")
 attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
-    "this reads the best place alone: z is the weighted mean of all": lambda e, a: (
-        a[torch.arange(len(a)), e.argmax(1)],
-        weights(e),
-    ),
-    "a weight meets a dimension, not its place: give alpha a third axis": lambda e, a: (
-        (weights(e) * a).sum(1),
-        weights(e),
-    ),
+    "this reads the best place alone: z is the weighted mean of all": _best_place_alone,
+    "a weight meets a dimension, not its place: give alpha a third axis": _weighted_dimensions,
 }
 
 
 @exercise("4.4", "The state moves on", 3, 12, "equations 1 to 3")
 def lstm_step(
-    Ey: Tensor,
-    h: Tensor,
-    c: Tensor,
-    z: Tensor,
-    W: Tensor,
-    U: Tensor,
-    Z: Tensor,
-    b: Tensor,
-    slip: str = "",
-) -> tuple[Tensor, Tensor]:
-    """The new c = f c + i g, and h = o tanh(new c): rows of i, f, g, o; sigmoids, but tanh for g."""
-    i, f, g, o = (Ey @ W.T + h @ U.T + z @ Z.T + b).chunk(4, 1)
-    if slip == "order":
-        g, o = o, g
+    Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, W: Tensor, U: Tensor, Z: Tensor, b: Tensor
+) -> Both:
+    """The new c = f c + i g, and h = o tanh(new c):
+    rows of i, f, g, o; sigmoids, but tanh for g.
+    """
+    rows = Ey @ W.T + h @ U.T + z @ Z.T + b  # (B, 4 n)
+    i, f, g, o = rows.chunk(4, 1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    h = o.sigmoid() * c.tanh()
+    return h, c
+
+
+def _lstm_case(B: int, n: int) -> tuple[Tensor, ...]:
+    """B states of n numbers."""
+    Ey = numbers(B, m)
+    h = numbers(B, n, seed=1)
+    c = numbers(B, n, seed=2)
+    z = numbers(B, D, seed=3)
+    rows = 4 * n  # n for each gate
+    W = numbers(rows, m, seed=4)
+    U = numbers(rows, n, seed=5)
+    Z = numbers(rows, D, seed=6)
+    b = numbers(rows, seed=7)
+    return Ey, h, c, z, W, U, Z, b
+
+
+def _papers_order(Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, *weights: Tensor) -> Both:
+    W, U, Z, b = weights
+    rows = Ey @ W.T + h @ U.T + z @ Z.T + b
+    i, f, o, g = rows.chunk(4, 1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def _old_memory(Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, *weights: Tensor) -> Both:
+    W, U, Z, b = weights
+    rows = Ey @ W.T + h @ U.T + z @ Z.T + b
+    i, f, g, o = rows.chunk(4, 1)
     new = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    return o.sigmoid() * (c if slip == "old" else new).tanh(), new
+    return o.sigmoid() * c.tanh(), new
 
 
 lstm_step.says = "h and c, for batches of two and of one, and gradients"
-lstm_step.cases = lambda: [
-    _inputs(
-        (rows, m), (rows, n), (rows, n), (rows, D), (4 * n, m), (4 * n, n), (4 * n, D), (4 * n,)
-    )
-    for rows, n in ((2, 3), (1, 5))
-]
+lstm_step.cases = lambda: [_lstm_case(2, 3), _lstm_case(1, 5)]
 lstm_step.parts = ("h", "c")
-lstm_step.observe = with_gradients("Ey", "h", "c", "z", "W", "U", "Z", "b", parts=lstm_step.parts)
+lstm_step.observe = with_gradients(
+    *("Ey", "h", "c", "z"), *("W", "U", "Z", "b"), parts=lstm_step.parts
+)
 lstm_step.mistakes = {
-    "this is the paper's order of rows: here g comes before o": partial(lstm_step, slip="order"),
-    "equation 3 has the new c": partial(lstm_step, slip="old"),
+    "this is the paper's order of rows: here g comes before o": _papers_order,
+    "equation 3 has the new c": _old_memory,
 }
 
 
 def _model(seed: int) -> Any:
-    """satlib's, by the notebook's names."""
+    """satlib's decoder, whose layers also have the names that the notebook gives them."""
     torch.manual_seed(seed)
-    x: Any = Decoder(DecoderConfig(embedding=m, hidden=6, attention_hidden=4, dropout=0.0), 6, 7)
-    e = x.attention.energy
-    x.W_a, x.W_h, x.v, x.f_beta, x.E = e.annotation, e.state, e.energy, x.gate, x.embedding
-    x.W, x.U, x.Z = x.gates_word, x.gates_state, x.gates_context
-    x.L_h, x.L_z, x.L_o = x.output_state, x.output_context, x.output
+    config = DecoderConfig(embedding=m, hidden=6, attention_hidden=4, dropout=0.0)
+    x: Any = Decoder(config, 6, 7)
+
+    # Equation 4.
+    x.W_a = x.attention.energy.annotation
+    x.W_h = x.attention.energy.state
+    x.v = x.attention.energy.energy
+
+    # The gate of section 4.2.1, the words' vectors, and equations 1 to 3.
+    x.f_beta = x.gate
+    x.E = x.embedding
+    x.W = x.gates_word
+    x.U = x.gates_state
+    x.Z = x.gates_context
+
+    # Equation 7.
+    x.L_h = x.output_state
+    x.L_z = x.output_context
+    x.L_o = x.output
+
+    # h, c, and zeros for the word before the first.
     x.start = lambda a: (*x.initial_state(a), a.new_zeros(len(a), m))
     return x
 
 
-def _look(answer: Answer, parts: tuple[str, ...], *inputs: Tensor) -> Any:
-    got = with_gradients(*("a", "h", "c", "Ey")[: len(inputs)], parts=parts)(answer, *inputs)
+def _look(answer: Answer, parts: Sequence[str], *inputs: Tensor) -> Any:
+    """The parts of a result and their gradients at the inputs a, h, c and Ey, or at the first."""
+    names = ("a", "h", "c", "Ey")[: len(inputs)]
+    got = with_gradients(*names, parts=parts)(answer, *inputs)
+    # The engine would speak of a dict: it cannot call the reference with a case of sizes.
     if not isinstance(got, dict) and got is not ...:
         raise Failed(f"expected {len(parts)} tensors: {', '.join(parts)}")
     return got
 
 
 @exercise("4.5", "One word", 2, 10, "equations 1 to 7")
-def one_word(
-    x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, gate: bool = True, late: bool = False
-) -> Any:
-    """Equations 1 to 7: attend with the old h, gate z by beta, step; then L_o of Ey + L_h h + L_z z, with the new h."""
-    z, alpha = attend(energies(a, h, x.W_a.weight, x.W_h.weight, x.W_a.bias, x.v.weight[0]), a)
-    z = x.f_beta(h).sigmoid() * z if gate else z
-    new, c = lstm_step(Ey, h, c, z, x.W.weight, x.U.weight, x.Z.weight, x.W.bias)
-    return x.L_o(Ey + x.L_h(h if late else new) + x.L_z(z)), alpha, new, c
+def one_word(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor) -> Any:
+    """Equations 1 to 7: attend with the old h, gate z by beta, step;
+    then L_o of Ey + L_h h + L_z z, with the new h.
+    """
+    z, alpha = _attended(x, a, h)
+    beta = x.f_beta(h).sigmoid()
+    z = beta * z
+    h, c = _stepped(x, Ey, h, c, z)
+    logits = x.L_o(Ey + x.L_h(h) + x.L_z(z))
+    return logits, alpha, h, c
+
+
+def _attended(x: Any, a: Tensor, h: Tensor) -> Both:
+    """Equations 4 to 6 with a model's weights."""
+    b = x.W_a.bias
+    v = x.v.weight[0]
+    e = energies(a, h, x.W_a.weight, x.W_h.weight, b, v)
+    return attend(e, a)
+
+
+def _stepped(x: Any, Ey: Tensor, h: Tensor, c: Tensor, z: Tensor) -> Both:
+    """Equations 1 to 3 with a model's weights."""
+    matrices = x.W.weight, x.U.weight, x.Z.weight
+    return lstm_step(Ey, h, c, z, *matrices, x.W.bias)
+
+
+def _gate_missing(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor) -> Any:
+    z, alpha = _attended(x, a, h)
+    h, c = _stepped(x, Ey, h, c, z)
+    logits = x.L_o(Ey + x.L_h(h) + x.L_z(z))
+    return logits, alpha, h, c
+
+
+def _old_state_in_the_logits(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor) -> Any:
+    z, alpha = _attended(x, a, h)
+    z = x.f_beta(h).sigmoid() * z
+    new, c = _stepped(x, Ey, h, c, z)
+    logits = x.L_o(Ey + x.L_h(h) + x.L_z(z))
+    return logits, alpha, new, c
+
+
+def _look_at_one_word(answer: Answer, B: int) -> Any:
+    a = numbers(B, L, 6)
+    h = numbers(B, 6, seed=1)
+    c = numbers(B, 6, seed=2)
+    Ey = numbers(B, m, seed=3)
+    return _look(partial(answer, _model(B)), one_word.parts, a, h, c, Ey)
 
 
 one_word.says = "logits, map, h, c, and gradients"
 one_word.cases = lambda: [(2,), (1,)]
 one_word.parts = ("logits", "alpha", "h", "c")
-one_word.observe = lambda f, B: _look(
-    partial(f, _model(B)), one_word.parts, *_inputs((B, L, 6), (B, 6), (B, 6), (B, m))
-)
+one_word.observe = _look_at_one_word
 one_word.given = "a batch of {}".format
 one_word.mistakes = {
-    "the gate is missing: multiply the context by beta": partial(one_word, gate=False),
-    "equation 7 has the new h": partial(one_word, late=True),
+    "the gate is missing: multiply the context by beta": _gate_missing,
+    "equation 7 has the new h": _old_state_in_the_logits,
 }
 
 
 @exercise("4.6", "A whole caption", 2, 8, "section 3.1.2")
-def unroll(x: Any, a: Tensor, captions: Tensor, read: str = "truth") -> tuple[Tensor, Tensor]:
-    """Logits and maps for each true word, given the true words before it: from start(a), handing h and c on."""
+def unroll(x: Any, a: Tensor, captions: Tensor) -> Both:
+    """Logits and maps for each true word, given the true words before it: from start(a),
+    handing h and c on.
+    """
     h, c, Ey = x.start(a)
-    steps = []
+    all_logits = []
+    all_alphas = []
+    for y in captions.T:  # y: (B,), the true word
+        logits, alpha, h, c = one_word(x, a, h, c, Ey)
+        all_logits.append(logits)
+        all_alphas.append(alpha)
+        Ey = x.E(y)
+    return torch.stack(all_logits, 1), torch.stack(all_alphas, 1)
+
+
+def _read_before_it_is_scored(x: Any, a: Tensor, captions: Tensor) -> Both:
+    h, c, _ = x.start(a)
+    all_logits = []
+    all_alphas = []
     for y in captions.T:
-        logits, alpha, h, c = one_word(x, a, h, c, x.E(y) if read == "early" else Ey)
-        steps.append((logits, alpha))
-        Ey = x.E(logits.argmax(1) if read == "own" else y)
-    logits, alphas = zip(*steps, strict=True)
-    return torch.stack(logits, 1), torch.stack(alphas, 1)
+        logits, alpha, h, c = one_word(x, a, h, c, x.E(y))
+        all_logits.append(logits)
+        all_alphas.append(alpha)
+    return torch.stack(all_logits, 1), torch.stack(all_alphas, 1)
+
+
+def _own_words(x: Any, a: Tensor, captions: Tensor) -> Both:
+    h, c, Ey = x.start(a)
+    all_logits = []
+    all_alphas = []
+    for _ in captions.T:
+        logits, alpha, h, c = one_word(x, a, h, c, Ey)
+        all_logits.append(logits)
+        all_alphas.append(alpha)
+        Ey = x.E(logits.argmax(1))
+    return torch.stack(all_logits, 1), torch.stack(all_alphas, 1)
+
+
+def _look_at_captions(answer: Answer, B: int, C: int) -> Any:
+    a = numbers(B, L, 6)
+    captions = torch.arange(B * C).view(B, C) % 7
+    return _look(lambda a: answer(_model(B), a, captions), unroll.parts, a)
 
 
 unroll.says = "logits, maps and gradients, of five words and of one"
 unroll.cases = lambda: [(3, 5), (1, 1)]
 unroll.parts = ("logits", "alphas")
-unroll.observe = lambda f, B, C: _look(
-    lambda a: f(_model(B), a, torch.arange(B * C).view(B, C) % 7), unroll.parts, numbers(B, L, 6)
-)
+unroll.observe = _look_at_captions
 unroll.given = "{} captions of length {}".format
 unroll.mistakes = {
-    "word t is read before it is scored: embed it after the step": partial(unroll, read="early"),
-    "it reads its own words: teacher forcing reads the true ones": partial(unroll, read="own"),
+    "word t is read before it is scored: embed it after the step": _read_before_it_is_scored,
+    "it reads its own words: teacher forcing reads the true ones": _own_words,
 }
 
 
-def _three_steps(answer: Answer, seed: int) -> Any:
-    model = _model(seed)
-    model.register_forward_hook(lambda module, inputs, output: (output.logits, output.alphas))
-    before = nn.utils.parameters_to_vector(model.parameters()).detach()
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
-    a, captions = (
-        numbers(4, L, 6, seed=seed),
-        torch.randint(0, 7, (4, 7), generator=generator(seed + 1)),
-    )
-    losses = without_graph([answer(model, optimiser, a, captions) for _ in range(3)])
-    moved = nn.utils.parameters_to_vector(model.parameters()).detach() - before
-    return {
-        **{f"the loss of step {number}": loss for number, loss in enumerate(losses, 1)},
-        "the weights": moved,
-    }
-
-
 @exercise("4.7", "One training step", 2, 8, "section 4.3")
-def training_step(
-    model: nn.Module, optimiser: torch.optim.Optimizer, a: Tensor, captions: Tensor, **slip: Any
-) -> float:
-    """One step: the mean cross-entropy of a batch's words, a step of the optimiser; the loss before it."""
+def training_step(model: nn.Module, optimiser: Optimizer, a: Tensor, captions: Tensor) -> float:
+    """One step: the mean cross-entropy of a batch's words, a step of the optimiser;
+    the loss before it.
+    """
     logits, _ = model(a, captions)
-    loss = slip.get("loss", lambda x, y: cross_entropy(x.mT, y))(logits, captions)
-    if "zero" not in slip:
-        optimiser.zero_grad()
+    loss = cross_entropy(logits.mT, captions)
+    optimiser.zero_grad()
     loss.backward()
-    if slip.get("zero") == "between":
-        optimiser.zero_grad()
     optimiser.step()
     return loss.item()
+
+
+def _three_steps(answer: Answer, seed: int) -> Any:
+    """The losses of three steps, and how far the weights have moved then."""
+    model = _model(seed)
+    # The notebook's model returns logits and maps, and satlib's further things.
+    model.register_forward_hook(lambda module, inputs, output: (output.logits, output.alphas))
+    before = nn.utils.parameters_to_vector(model.parameters()).detach()
+    optimiser = SGD(model.parameters(), lr=0.5)
+    a = numbers(4, L, 6, seed=seed)
+    # As many words in a caption as in the vocabulary: a wrong axis raises no error.
+    captions = torch.randint(0, 7, (4, 7), generator=generator(seed + 1))
+
+    # Three, since the gradients of the step before are only there from the second on.
+    losses = without_graph([answer(model, optimiser, a, captions) for _ in range(3)])
+    after = nn.utils.parameters_to_vector(model.parameters()).detach()
+    found = {f"the loss of step {number}": loss for number, loss in enumerate(losses, 1)}
+    found["the weights"] = after - before
+    return found
+
+
+def _never_emptied(model: nn.Module, optimiser: Optimizer, a: Tensor, captions: Tensor) -> float:
+    logits, _ = model(a, captions)
+    loss = cross_entropy(logits.mT, captions)
+    loss.backward()
+    optimiser.step()
+    return loss.item()
+
+
+def _emptied_before_the_step(
+    model: nn.Module, optimiser: Optimizer, a: Tensor, captions: Tensor
+) -> float:
+    logits, _ = model(a, captions)
+    loss = cross_entropy(logits.mT, captions)
+    loss.backward()
+    optimiser.zero_grad()
+    optimiser.step()
+    return loss.item()
+
+
+def _step_down(loss_of: Answer) -> Answer:
+    """A training step down another loss: loss_of(logits, captions)."""
+
+    def answer(model: nn.Module, optimiser: Optimizer, a: Tensor, captions: Tensor) -> float:
+        logits, _ = model(a, captions)
+        loss = loss_of(logits, captions)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    return answer
+
+
+def _shifted_loss(logits: Tensor, captions: Tensor) -> Tensor:
+    return cross_entropy(logits[:, :-1].mT, captions[:, 1:])
+
+
+def _loss_of_probabilities(logits: Tensor, captions: Tensor) -> Tensor:
+    return cross_entropy(logits.softmax(2).mT, captions)
 
 
 training_step.says = "the losses of three steps, and where the weights are then"
 training_step.cases = lambda: [(0,), (3,)]
 training_step.observe = _three_steps
+# Ways of adding up a loss differ in rounding, and each step makes the difference larger.
 training_step.tolerance = 1e-3
 training_step.given = "a small model of seed {}".format
 training_step.mistakes = {
-    "the gradients of the call before are still there: empty them": partial(
-        training_step, zero="never"
-    ),
-    "the weights stay: empty the gradients, go back, then step": partial(
-        training_step, zero="between"
-    ),
-    "shifted: logits t are of word t": partial(
-        training_step, loss=lambda x, y: cross_entropy(x[:, :-1].mT, y[:, 1:])
-    ),
-    "cross_entropy does its own softmax: give it the logits": partial(
-        training_step, loss=lambda x, y: cross_entropy(x.softmax(2).mT, y)
-    ),
-    "axis 1 is not the vocabulary: flatten captions and words into one axis": partial(
-        training_step, loss=cross_entropy
+    "the gradients of the call before are still there: empty them": _never_emptied,
+    "the weights stay: empty the gradients, go back, then step": _emptied_before_the_step,
+    "shifted: logits t are of word t": _step_down(_shifted_loss),
+    "cross_entropy does its own softmax: give it the logits": _step_down(_loss_of_probabilities),
+    "axis 1 is not the vocabulary: flatten captions and words into one axis": _step_down(
+        cross_entropy
     ),
 }
 
 
 @exercise("4.8", "On trial: the hull", 3, 8, "equation 13")
 def outside(a: Tensor, k: int, *, steps: int = 300) -> bool:
-    """Whether a plane separates vector k of a (L, D) from all others: Rosenblatt's perceptron looks for its normal."""
-    apart = nn.functional.normalize(a[k] - torch.cat([a[:k], a[k + 1 :]]))
+    """Whether a plane separates vector k of a (L, D) from all others:
+    Rosenblatt's perceptron looks for its normal.
+    """
+    others = torch.cat([a[:k], a[k + 1 :]])
+    apart = functional.normalize(a[k] - others)  # (L - 1, D)
     w = apart.mean(0)
     for _ in range(steps):
         worst = apart[(apart @ w).argmin()]
@@ -275,19 +447,50 @@ def outside(a: Tensor, k: int, *, steps: int = 300) -> bool:
 
 
 def _hull_cases() -> list[tuple[Tensor, int]]:
+    # In the plane, so that one can draw it: vector 5 is inside, 2 a corner.
     flat = torch.tensor(
-        [[-1.0, -0.7], [1.1, -0.9], [1.5, 0.5], [0.1, 1.3], [-1.3, 0.6], [0.2, 0.1], [1.3, -0.8]]
+        [
+            [-1.0, -0.7],
+            [1.1, -0.9],
+            [1.5, 0.5],
+            [0.1, 1.3],
+            [-1.3, 0.6],
+            [0.2, 0.1],
+            [1.3, -0.8],
+        ]
     )
-    blend, twice = numbers(30, 20, seed=3), numbers(9, 12, scale=9).round()
-    blend[7] = distribution(1, 29, seed=4, sharp=2) @ blend[torch.arange(30) != 7]
-    twice[2], twice[4], twice[1] = twice[6], (twice[3] + twice[5]) / 2, (twice[0] + twice[8]) / 2
-    slow = numbers(30, 4, seed=56), 6
-    cases = [(flat, 5), (flat, 2), (flat[:6], 1), (flat, 6), slow, (blend, 7), (blend, 6)]
-    return cases + [(twice, k) for k in (2, 4, 1)]
+
+    # Vector 7 is a blend of all the others.
+    blend = numbers(30, 20, seed=3)
+    others = torch.arange(30) != 7
+    blend[7] = distribution(1, 29, seed=4, sharp=2) @ blend[others]
+
+    # A vector that is there twice, and two that are halfway between two others.
+    twice = numbers(9, 12, scale=9).round()
+    twice[2] = twice[6]
+    twice[4] = (twice[3] + twice[5]) / 2
+    twice[1] = (twice[0] + twice[8]) / 2
+
+    # A corner that the perceptron takes more than 50 steps to find.
+    slow = numbers(30, 4, seed=56)
+
+    return [
+        (flat, 5),
+        (flat, 2),
+        (flat[:6], 1),
+        (flat, 6),
+        (slow, 6),
+        (blend, 7),
+        (blend, 6),
+        (twice, 2),
+        (twice, 4),
+        (twice, 1),
+    ]
 
 
 outside.says = "corners are outside; blends and a vector met twice are not"
 outside.cases = _hull_cases
+# In words, since a learner's function may return a tensor or 1.
 outside.observe = lambda answer, a, k: "a plane" if answer(a, k) else "none"
 outside.given = lambda a, k: f"vector {k} of {tuple(a.shape)}"
 outside.mistakes = {

@@ -23,6 +23,7 @@ from satlib.evaluation import metrics
 
 Prefix = tuple[str, ...]
 NextWords = Callable[[Prefix], Mapping[str, float]]
+Beginning = tuple[float, Prefix]  # its log p, and its words
 Captions = list[list[str]]
 END = "(end)"
 
@@ -34,8 +35,10 @@ def _drawn(seed: int) -> NextWords:
         if len(prefix) == 5 or END in prefix:
             return {END: 1.0}
         drawn = random.Random(f"{seed} {' '.join(prefix)}")
+        # Squared, so that some words are far likelier than others; none is impossible.
         weights = {word: drawn.random() ** 2 + 0.02 for word in ("a", "b", "c", END)}
-        return {word: weight / sum(weights.values()) for word, weight in weights.items()}
+        total = sum(weights.values())
+        return {word: weight / total for word, weight in weights.items()}
 
     return next_words
 
@@ -43,100 +46,198 @@ def _drawn(seed: int) -> NextWords:
 def _found(answer: Answer, *inputs: Any) -> Any:
     """The words as a line, of a pair."""
     found = answer(*inputs)
-    pair = isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[0], list)
-    return (
-        {"the words": " ".join(map(str, found[0])), "the log-probability": found[1]}
-        if pair
-        else found
-    )
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        return found
+    words, log_p = found
+    if not isinstance(words, list):
+        return found
+    return {
+        "the words": " ".join(map(str, words)),
+        "the log-probability": log_p,
+    }
 
 
-@exercise("7.1", "The beam", difficulty=3, minutes=18, equation="Sutskever et al., section 3.2")
-def beam_search(
-    next_words: NextWords, width: int, longest: int, *, keep: str = "", enough: float = math.inf
-) -> tuple[list[str], float]:
-    """Of all extended beginnings the `width` best are kept, and those that end wait aside: the likeliest of them, and its log p.
+def _extended(living: list[Beginning], next_words: NextWords) -> list[Beginning]:
+    """Every beginning with every word that may follow it."""
+    grown: list[Beginning] = []
+    for log_p, words in living:
+        for word, p in next_words(words).items():
+            grown.append((log_p + math.log(p), (*words, word)))
+    return grown
 
-    By mistake it keeps the finished ones of the "last" step alone, is "narrower" by each, or "wider" by those of a step, or stops at `enough`.
+
+@exercise(
+    "7.1",
+    "The beam",
+    difficulty=3,
+    minutes=18,
+    equation="Sutskever et al., section 3.2",
+)
+def beam_search(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
+    """Of all extended beginnings the `width` best are kept, and those that end wait aside: the
+    likeliest of them, and its log p.
     """
-    living: list[tuple[float, Prefix]] = [(0.0, ())]
-    finished: list[tuple[float, Prefix]] = []
-    while living and longest and len(finished) < enough:
-        longest -= 1
-        grown = [
-            (log_p + math.log(p), (*words, w))
-            for log_p, words in living
-            for w, p in next_words(words).items()
-        ]
-        free = [each for each in grown if each[1][-1] == END] if keep == "wider" else []
-        kept = sorted({*grown} - {*free}, reverse=True)
-        kept = free + kept[: width - len(finished) * (keep == "narrower")]
-        finished = finished * (keep != "last") + [each for each in kept if each[1][-1] == END]
-        living = [each for each in kept if each[1][-1] != END]
+    living: list[Beginning] = [(0.0, ())]
+    finished: list[Beginning] = []
+    for _ in range(longest):
+        grown = _extended(living, next_words)
+        kept = sorted(grown, reverse=True)[:width]
+        # What ends takes a place in this step, and none in later ones.
+        finished += filter(_ends, kept)
+        living = [each for each in kept if not _ends(each)]
+
+    # With too few words no caption ends: none, of probability 0.
     log_p, words = max(finished, default=(-math.inf, ()))
     return list(words), log_p
 
 
-beam_search.says = "five widths on four models, and too few words for any caption"
-beam_search.cases = lambda: [
-    *((_drawn(1), width, 7) for width in (2, 1, 9)),
-    *(
+def _ends(beginning: Beginning) -> bool:
+    _, words = beginning
+    return words[-1] == END
+
+
+def _searches() -> list[tuple[NextWords, int, int]]:
+    simple = _drawn(1)
+    # The seeds were searched for: on each of these models some mistake finds another caption.
+    return [
+        (simple, 2, 7),
+        (simple, 1, 7),
+        (simple, 9, 7),
         (_drawn(716), 3, 7),
         (_drawn(22), 4, 7),
         (_drawn(12), 4, 7),
+        # Two words are too few: nothing that this beam keeps has ended.
         (_drawn(12), 3, 2),
         (_drawn(131), 2, 3),
         (_drawn(11), 3, 7),
-    ),  # 2 are too few
-]
+    ]
+
+
+def _greedy(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
+    return beam_search(next_words, 1, longest)
+
+
+def _mistaken(
+    next_words: NextWords,
+    width: int,
+    longest: int,
+    *,
+    keep: str = "",
+    enough: float = math.inf,
+) -> tuple[list[str], float]:
+    """`beam_search` that stops at `enough` finished captions, or keeps the wrong ones.
+
+    keep: "narrower", fewer by each that has finished; "last", the finished ones of the last step
+    alone; "wider", those that end in addition to `width` others.
+    """
+    living: list[Beginning] = [(0.0, ())]
+    finished: list[Beginning] = []
+    for _ in range(longest):
+        # Without a living one there is no step, and what finished last stays.
+        if not living or len(finished) >= enough:
+            break
+        best = sorted(_extended(living, next_words), reverse=True)
+        if keep == "narrower":
+            kept = best[: width - len(finished)]
+        elif keep == "wider":
+            others = [each for each in best if not _ends(each)]
+            kept = [*filter(_ends, best), *others[:width]]
+        else:
+            kept = best[:width]
+
+        if keep == "last":
+            finished = []
+        finished += filter(_ends, kept)
+        living = [each for each in kept if not _ends(each)]
+
+    log_p, words = max(finished, default=(-math.inf, ()))
+    return list(words), log_p
+
+
+def _stops_at_width(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
+    return _mistaken(next_words, width, longest, enough=width)
+
+
+beam_search.says = "five widths on four models, and too few words for any caption"
+beam_search.cases = _searches
 beam_search.observe = _found
 beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 beam_search.mistakes = {
-    "this is greedy decoding: keep the `width` best beginnings, not one": lambda *x: beam_search(
-        x[0], 1, x[2]
-    ),
-    "the beam becomes narrower with each caption that ends": partial(beam_search, keep="narrower"),
+    "this is greedy decoding: keep the `width` best beginnings, not one": _greedy,
+    "the beam becomes narrower with each caption that ends": partial(_mistaken, keep="narrower"),
     "captions that ended early are forgotten: they stay in the race": partial(
-        beam_search, keep="last"
+        _mistaken, keep="last"
     ),
     "a caption that ends takes one of the `width` places, in that step": partial(
-        beam_search, keep="wider"
+        _mistaken, keep="wider"
     ),
     "it stops at the first finished caption: others may become better": partial(
-        beam_search, enough=1
+        _mistaken, enough=1
     ),
-    "it stops when `width` are finished: a living one may become better": lambda *x: beam_search(
-        *x, enough=x[1]
-    ),
+    "it stops when `width` are finished: a living one may become better": _stops_at_width,
 }
 
 
-@exercise("7.2", "The nucleus", difficulty=2, minutes=8, equation="Holtzman et al., section 3.1")
-def nucleus(p: Tensor, share: float, *, wrong: str = "") -> Tensor:
-    """p (K,) of the fewest likeliest words that together have at least `share`, divided by their sum; 0 elsewhere, in the order of p."""
+@exercise(
+    "7.2",
+    "The nucleus",
+    difficulty=2,
+    minutes=8,
+    equation="Holtzman et al., section 3.1",
+)
+def nucleus(p: Tensor, share: float) -> Tensor:
+    """p (K,) of the fewest likeliest words that together have at least `share`, divided by their
+    sum; 0 elsewhere, in the order of p.
+    """
     order = p.argsort(descending=True)
-    sums = p[order].cumsum(0)
-    kept = sums - p[order] < share  # what the likelier words have
-    if wrong:
-        kept = sums - p[order] <= share if wrong == "more" else sums <= share
-    result = torch.zeros_like(p).index_copy(0, order[kept], p[order[kept]])
+    before = p[order].cumsum(0) - p[order]  # what the likelier words have: (K,)
+    # The word that reaches the share is in it, since those before it had less.
+    return _renormalised(p, order[before < share])
+
+
+def _renormalised(p: Tensor, kept: Tensor) -> Tensor:
+    """The probabilities of the kept words alone, divided by their sum; 0 elsewhere."""
+    result = torch.zeros_like(p)
+    result[kept] = p[kept]
     return result / result.sum()
 
 
+def _distributions() -> list[tuple[Tensor, float]]:
+    # Halves and quarters are exact: the likeliest word has exactly the share.
+    exact = torch.tensor([0.25, 0.5, 0.25])
+    four_words = torch.tensor([0.1, 0.45, 0.25, 0.2])
+    return [
+        (exact, 0.5),
+        # The two likeliest words are needed, and then one.
+        (four_words, 0.6),
+        (four_words, 0.3),
+        (distribution(6, seed=6), 0.5),
+        (distribution(12, seed=12), 0.9),
+    ]
+
+
+def _one_word_less(p: Tensor, share: float) -> Tensor:
+    order = p.argsort(descending=True)
+    up_to = p[order].cumsum(0)
+    return _renormalised(p, order[up_to <= share])
+
+
+def _one_word_more(p: Tensor, share: float) -> Tensor:
+    order = p.argsort(descending=True)
+    before = p[order].cumsum(0) - p[order]
+    return _renormalised(p, order[before <= share])
+
+
+def _sorted(p: Tensor, share: float) -> Tensor:
+    return nucleus(p, share).sort(descending=True).values
+
+
 nucleus.says = "five distributions: words that have the share alone, or reach it to the bit"
-nucleus.cases = lambda: [
-    (torch.tensor([0.25, 0.5, 0.25]), 0.5),
-    *((torch.tensor([0.1, 0.45, 0.25, 0.2]), share) for share in (0.6, 0.3)),
-    *((distribution(K, seed=K), share) for K, share in ((6, 0.5), (12, 0.9))),
-]
+nucleus.cases = _distributions
 nucleus.mistakes = {
-    "the word that reaches the share is missing: keep words until they have it": partial(
-        nucleus, wrong="none"
-    ),
-    "one word too many: those before it had the share": partial(nucleus, wrong="more"),
-    "the words are in another order than in p": lambda p, share: (
-        nucleus(p, share).sort(descending=True).values
-    ),
+    "the word that reaches the share is missing: keep words until they have it": _one_word_less,
+    "one word too many: those before it had the share": _one_word_more,
+    "the words are in another order than in p": _sorted,
 }
 
 
@@ -149,46 +250,106 @@ def _words(*captions: str) -> Captions:
     return [caption.split() for caption in captions]
 
 
-def _precisions() -> list[tuple[Any, ...]]:
-    (caption,) = _words("a dog and a dog and a big big dog")
-    references = _words("a dog and a big dog", "a big big cat sees a dog")
-    few = (
-        (["star"] * 3, _words("a star"), 1),
-        (["a"], _words("a dog"), 2),
-        (["dog", "a"], _words("a dog"), 2),
-    )
-    return [*((caption, references, n) for n in (1, 2, 3)), *few]
-
-
 @exercise(
-    "7.3", "n-grams, clipped", difficulty=2, minutes=10, equation="Papineni et al., section 2.1"
+    "7.3",
+    "n-grams, clipped",
+    difficulty=2,
+    minutes=10,
+    equation="Papineni et al., section 2.1",
 )
-def clipped_precision(
-    caption: list[str], references: Captions, n: int, *, largest: Answer = max
-) -> float:
-    """The share of a caption's n-grams that are in a reference, each at most as often as in the one that has most."""
-    ours, theirs = ngrams(caption, n), [ngrams(each, n) for each in references]
-    hits = sum(min(count, largest([each[gram] for each in theirs])) for gram, count in ours.items())
+def clipped_precision(caption: list[str], references: Captions, n: int) -> float:
+    """The share of a caption's n-grams that are in a reference, each at most as often as in the
+    one that has most.
+    """
+    ours = ngrams(caption, n)
+    theirs = [ngrams(words, n) for words in references]
+    hits = 0
+    for gram, count in ours.items():
+        # However often a caption repeats a word, a person wrote it at most so often.
+        most = max(counts[gram] for counts in theirs)
+        hits += min(count, most)
+    return hits / max(1, ours.total())
+
+
+def _repeated_words() -> list[tuple[list[str], Captions, int]]:
+    (caption,) = _words("a dog and a dog and a big big dog")
+    # Each has "a" twice: their sum would allow all three of the caption's.
+    references = _words("a dog and a big dog", "a big big cat sees a dog")
+    return [
+        (caption, references, 1),
+        (caption, references, 2),
+        (caption, references, 3),
+        # One star of three is there.
+        (["star"] * 3, _words("a star"), 1),
+        # A single word has no pair.
+        (["a"], _words("a dog"), 2),
+        # The right words, in the wrong order.
+        (["dog", "a"], _words("a dog"), 2),
+    ]
+
+
+def _clipped_by_the_sum(caption: list[str], references: Captions, n: int) -> float:
+    ours = ngrams(caption, n)
+    theirs = Counter()
+    for words in references:
+        theirs += ngrams(words, n)
+    return (ours & theirs).total() / max(1, ours.total())
+
+
+def _not_clipped(caption: list[str], references: Captions, n: int) -> float:
+    ours = ngrams(caption, n)
+    theirs = set()
+    for words in references:
+        theirs.update(ngrams(words, n))
+    hits = sum(count for gram, count in ours.items() if gram in theirs)
     return hits / max(1, ours.total())
 
 
 clipped_precision.says = (
     "words to triples, repeated and spread over references, turned round; no pair at all"
 )
-clipped_precision.cases = _precisions
+clipped_precision.cases = _repeated_words
 clipped_precision.mistakes = {
-    "clipped by the sum over the references: take the one that has most": partial(
-        clipped_precision, largest=sum
-    ),
-    "not clipped: an n-gram counts at most as often as a reference has it": partial(
-        clipped_precision, largest=lambda counts: 99 * max(counts)
-    ),
+    "clipped by the sum over the references: take the one that has most": _clipped_by_the_sum,
+    "not clipped: an n-gram counts at most as often as a reference has it": _not_clipped,
 }
 
 
-def _corpora() -> list[tuple[Any, ...]]:
+@exercise(
+    "7.4",
+    "BLEU of a corpus",
+    difficulty=3,
+    minutes=12,
+    equation="Papineni et al., section 2.3",
+)
+def bleu(captions: Captions, references: list[Captions], N: int) -> float:
+    """The geometric mean over n = 1 to N of: hits of all captions, each by its own references,
+    divided by n-grams of all captions.
+    """
+    return geometric_mean(_precisions(captions, references, N))
+
+
+def _precisions(captions: Captions, references: list[Captions], N: int) -> list[float]:
+    """The precision of a corpus for n = 1 to N."""
+    precisions = []
+    for n in range(1, N + 1):
+        hits = 0.0
+        total = 0
+        for words, theirs in zip(captions, references, strict=True):
+            # A caption shorter than n has no n-gram.
+            count = max(0, len(words) - n + 1)
+            hits += clipped_precision(words, theirs, n) * count
+            total += count
+        precisions.append(hits / total)
+    return precisions
+
+
+def _corpora() -> list[tuple[Captions, list[Captions], int]]:
     captions = _words(
-        "a dog runs on", "two cats sit on a red red sofa", "a man on a bike rides", "dog"
+        "a dog runs on",
+        "two cats sit on a red red sofa",
+        "a man on a bike rides",
+        "dog",
     )
     references = [
         _words("a dog runs over the grass", "the brown dog runs on grass"),
@@ -196,227 +357,379 @@ def _corpora() -> list[tuple[Any, ...]]:
         _words("a man rides a bike down there", "a man on a bike rides down the road"),
         _words("a dog", "the dog on a red red sofa"),
     ]
-    return [*((captions, references, N) for N in (1, 2, 3)), (captions[2:3], references[2:3], 4)]
+    return [
+        (captions, references, 1),
+        (captions, references, 2),
+        (captions, references, 3),
+        # The only caption of which a run of four is in a reference.
+        (captions[2:3], references[2:3], 4),
+    ]
 
 
-@exercise(
-    "7.4", "BLEU of a corpus", difficulty=3, minutes=12, equation="Papineni et al., section 2.3"
-)
-def bleu(
-    captions: Captions, references: list[Captions], N: int, *, mean: Answer = geometric_mean
-) -> float:
-    """The geometric mean over n = 1 to N of: hits of all captions, each by its own references, divided by n-grams of all captions."""
-    precisions = []
-    for n in range(1, N + 1):
-        counts = [max(0, len(words) - n + 1) for words in captions]
-        rows = zip(captions, references, counts, strict=True)
-        precisions.append(
-            sum(clipped_precision(words, each, n) * number for words, each, number in rows)
-            / sum(counts)
-        )
-    return mean(precisions)
+def _mean_of_bleus(captions: Captions, references: list[Captions], N: int) -> float:
+    scores = []
+    for words, theirs in zip(captions, references, strict=True):
+        # Its own BLEU would be 0 divided by 0.
+        too_short = len(words) < N
+        scores.append(0.0 if too_short else bleu([words], [theirs], N))
+    return fmean(scores)
+
+
+def _arithmetic_mean(captions: Captions, references: list[Captions], N: int) -> float:
+    return fmean(_precisions(captions, references, N))
+
+
+def _longest_runs(captions: Captions, references: list[Captions], N: int) -> float:
+    return _precisions(captions, references, N)[-1]
 
 
 bleu.says = "BLEU-1 to BLEU-4 of small corpora, without brevity penalty"
 bleu.cases = _corpora
 bleu.mistakes = {
-    "the mean of the captions' own BLEU: n-grams are counted over the corpus first": lambda *x: (
-        fmean(
-            bleu([words], [each], x[2]) if len(words) >= x[2] else 0
-            for words, each in zip(*x[:2], strict=True)
-        )
-    ),
-    "the mean is geometric: the N-th root of the product": partial(bleu, mean=fmean),
-    "runs of N words alone: multiply the precisions of 1 to N": partial(bleu, mean=lambda p: p[-1]),
+    "the mean of the captions' own BLEU: n-grams are counted over the corpus first": _mean_of_bleus,
+    "the mean is geometric: the N-th root of the product": _arithmetic_mean,
+    "runs of N words alone: multiply the precisions of 1 to N": _longest_runs,
 }
 
 
-@exercise("7.5", "The paired bootstrap", difficulty=2, minutes=7, equation="Koehn (2004)")
-def bootstrap(
-    one: Answer, other: Answer, picks: np.ndarray, *, ends: Any = (2.5, 97.5)
-) -> tuple[float, float, float]:
-    """one(rows) - other(rows): on all rows, and the percentiles 2.5 and 97.5 over the resamples, both models on the same rows."""
-    lead, *leads = (one(rows) - other(rows) for rows in (np.arange(picks.shape[1]), *picks))
-    return lead, *np.percentile(leads, ends)
+@exercise(
+    "7.5",
+    "The paired bootstrap",
+    difficulty=2,
+    minutes=7,
+    equation="Koehn (2004)",
+)
+def bootstrap(one: Answer, other: Answer, picks: np.ndarray) -> tuple[float, float, float]:
+    """one(rows) - other(rows): on all rows, and the percentiles 2.5 and 97.5 over the resamples,
+    both models on the same rows.
+    """
+    everything = np.arange(picks.shape[1])
+    lead = one(everything) - other(everything)
+
+    # On the same photographs, so that what is hard for both cancels.
+    leads = [one(rows) - other(rows) for rows in picks]
+    low, high = np.percentile(leads, (2.5, 97.5))
+    return lead, low, high
 
 
 def _scored(seed: int) -> Answer:
-    return lambda rows: numbers(7, seed=seed)[torch.as_tensor(rows)].square().mean().item()
+    """A model's score on some of 7 photographs."""
+    scores = numbers(7, seed=seed)
+    return lambda rows: scores[torch.as_tensor(rows)].square().mean().item()
+
+
+def _resampled(seed: int, resamples: int) -> tuple[Answer, Answer, list[list[int]]]:
+    """Two models, and the photographs of each resample."""
+    picks = np.random.default_rng(seed).integers(7, size=(resamples, 7))
+    # As lists: the comparison of inputs before and after a call knows no arrays.
+    return _scored(seed), _scored(seed + 1), picks.tolist()
+
+
+def _not_paired(one: Answer, other: Answer, picks: np.ndarray) -> tuple[float, float, float]:
+    # The other model is scored on all photographs each time.
+    unpaired = other(np.arange(picks.shape[1]))
+    return bootstrap(one, lambda rows: unpaired, picks)
+
+
+def _between(
+    ends: tuple[float, float], one: Answer, other: Answer, picks: np.ndarray
+) -> tuple[float, float, float]:
+    lead, _, _ = bootstrap(one, other, picks)
+    leads = [one(rows) - other(rows) for rows in picks]
+    low, high = np.percentile(leads, ends)
+    return lead, low, high
 
 
 bootstrap.says = "two pairs of models, on 200 and on 40 resamples"
 bootstrap.cases = lambda: [
-    (_scored(k), _scored(k + 1), np.random.default_rng(k).integers(7, size=(R, 7)).tolist())
-    for k, R in ((0, 200), (2, 40))
+    _resampled(seed=0, resamples=200),
+    _resampled(seed=2, resamples=40),
 ]
 bootstrap.observe = lambda answer, one, other, picks: answer(one, other, np.array(picks))
 bootstrap.parts = ("the lead", "the lower bound", "the upper bound")
 bootstrap.given = lambda one, other, picks: f"{len(picks)} resamples of {len(picks[0])} photographs"
 bootstrap.mistakes = {
-    "not paired: both models are scored on the same resamples": lambda one, other, picks: bootstrap(
-        one, lambda rows: other(np.arange(len(rows))), picks
-    ),
-    "the middle 95 %: leave out 2.5 % on either side": partial(bootstrap, ends=(5, 95)),
-    "np.percentile takes percent: 2.5, not 0.025": partial(bootstrap, ends=(0.025, 0.975)),
-}
-
-
-@exercise("7.6", "CIDEr by hand", difficulty=3, minutes=14, equation="Vedantam et al., section 4")
-def plain_cider(
-    caption: list[str], references: Captions, pictures: Counter, total: int, *, slip: str = ""
-) -> float:
-    """Ten times the mean, over n = 1 to 4 and all references, of the cosine of vectors: count * log(total / max(1, pictures))."""
-
-    def vector(words: list[str], n: int) -> dict[Any, float]:
-        found = ngrams(words, n).items()
-        return {
-            gram: count * (slip == "idf" or math.log(total / max(1, pictures[gram])))
-            for gram, count in found
-        }
-
-    cosines = []
-    for n, reference in itertools.product(range(1, 5), references):
-        ours, theirs = vector(caption, n), vector(reference, n)
-        lengths = 1 if slip == "dot" else math.hypot(*ours.values()) * math.hypot(*theirs.values())
-        cosines.append(sum(ours[gram] * theirs.get(gram, 0.0) for gram in ours) / (lengths or 1))
-    return 10 * fmean(cosines)
-
-
-plain_cider.says = "captions with repeated, rare, unknown and no n-grams"
-_PICTURES = Counter({("a",): 9, ("dog",): 3, ("red",): 1, ("a", "dog"): 2, ("sofa",): 2})
-plain_cider.cases = lambda: [
-    (words, _words("a dog on a red sofa", "one dog on a dog"), _PICTURES, 9)
-    for words in _words("a dog on a dog", "a red dog", "a", "a red sofa on the red sofa")
-]
-plain_cider.mistakes = {
-    "n-grams count alike: their counts times log(total / pictures)": partial(
-        plain_cider, slip="idf"
-    ),
-    "a cosine: divide by the lengths of both vectors": partial(plain_cider, slip="dot"),
-    "the mean over the references, not the best": lambda c, r, *x: max(
-        plain_cider(c, [each], *x) for each in r
-    ),
+    "not paired: both models are scored on the same resamples": _not_paired,
+    "the middle 95 %: leave out 2.5 % on either side": partial(_between, (5, 95)),
+    "np.percentile takes percent: 2.5, not 0.025": partial(_between, (0.025, 0.975)),
 }
 
 
 @exercise(
-    "7.7", "What captions invent", difficulty=1, minutes=5, equation="Rohrbach et al., section 2.1"
+    "7.6",
+    "CIDEr by hand",
+    difficulty=3,
+    minutes=14,
+    equation="Vedantam et al., section 4",
 )
-def chair(said: list[set], there: list[set], *, each: bool = False) -> tuple[float, float]:
-    """Percentages: of all things said (a caption's own) those not in its picture, and of captions those that say such a thing."""
-    pairs = [(len(ours - theirs), len(ours)) for ours, theirs in zip(said, there, strict=True)]
-    whole = sum(n for n, _ in pairs) / sum(map(len, said))
-    share = fmean(n / of for n, of in pairs) if each else whole
-    return 100 * share, 100 * fmean(n > 0 for n, _ in pairs)
+def plain_cider(caption: list[str], references: Captions, pictures: Counter, total: float) -> float:
+    """Ten times the mean, over n = 1 to 4 and all references, of the cosine of vectors: count *
+    log(total / max(1, pictures)).
+    """
+
+    def vector(words: list[str], n: int) -> dict[Any, float]:
+        counts = ngrams(words, n)
+        return {
+            gram: count * math.log(total / max(1, pictures[gram])) for gram, count in counts.items()
+        }
+
+    cosines = []
+    for n in range(1, 5):
+        ours = vector(caption, n)
+        for reference in references:
+            theirs = vector(reference, n)
+            dot = sum(weight * theirs.get(gram, 0.0) for gram, weight in ours.items())
+            lengths = math.hypot(*ours.values()) * math.hypot(*theirs.values())
+            # A caption too short for n-grams has the zero vector.
+            cosines.append(dot / lengths if lengths else 0.0)
+    return 10 * fmean(cosines)
+
+
+# In how many of 9 pictures each n-gram is; those that are not listed are in none.
+_PICTURES = Counter(
+    {
+        ("a",): 9,
+        ("dog",): 3,
+        ("red",): 1,
+        ("a", "dog"): 2,
+        ("sofa",): 2,
+    }
+)
+
+
+def _captions_of_nine_pictures() -> list[tuple[list[str], Captions, Counter, int]]:
+    references = _words("a dog on a red sofa", "one dog on a dog")
+    captions = _words(
+        "a dog on a dog",
+        "a red dog",
+        # In each of the 9 pictures: a weight of 0.
+        "a",
+        "a red sofa on the red sofa",
+    )
+    return [(words, references, _PICTURES, 9) for words in captions]
+
+
+def _counts_alone(caption: list[str], references: Captions, *rest: Any) -> float:
+    # Of e pictures an n-gram without any has the weight ln(e / 1) = 1.
+    return plain_cider(caption, references, Counter(), math.e)
+
+
+def _dot_products(
+    caption: list[str], references: Captions, pictures: Counter, total: float
+) -> float:
+    dots = []
+    for n, reference in itertools.product(range(1, 5), references):
+        ours = ngrams(caption, n)
+        theirs = ngrams(reference, n)
+        dot = 0.0
+        for gram in ours:
+            idf = math.log(total / max(1, pictures[gram]))
+            dot += ours[gram] * idf * theirs[gram] * idf
+        dots.append(dot)
+    return 10 * fmean(dots)
+
+
+def _best_reference(caption: list[str], references: Captions, *rest: Any) -> float:
+    return max(plain_cider(caption, [words], *rest) for words in references)
+
+
+plain_cider.says = "captions with repeated, rare, unknown and no n-grams"
+plain_cider.cases = _captions_of_nine_pictures
+plain_cider.mistakes = {
+    "n-grams count alike: their counts times log(total / pictures)": _counts_alone,
+    "a cosine: divide by the lengths of both vectors": _dot_products,
+    "the mean over the references, not the best": _best_reference,
+}
+
+
+@exercise(
+    "7.7",
+    "What captions invent",
+    difficulty=1,
+    minutes=5,
+    equation="Rohrbach et al., section 2.1",
+)
+def chair(said: list[set], there: list[set]) -> tuple[float, float]:
+    """Percentages: of all things said (a caption's own) those not in its picture, and of captions
+    those that say such a thing.
+    """
+    invented = [len(ours - theirs) for ours, theirs in zip(said, there, strict=True)]
+    of_things = sum(invented) / sum(map(len, said))
+    of_captions = fmean(count > 0 for count in invented)
+    return 100 * of_things, 100 * of_captions
+
+
+def _things() -> list[tuple[list[set], list[set]]]:
+    # Each letter is a thing: the captions invent nothing, all, one of four, and four of five.
+    said = [set("ab"), set("c"), set("abcx"), set("awxyz")]
+    there = [set("abcd"), set("ab"), set("abc"), set("a")]
+    return [(said, there)]
+
+
+def _mean_over_captions(said: list[set], there: list[set]) -> tuple[float, float]:
+    shares = [len(ours - theirs) / len(ours) for ours, theirs in zip(said, there, strict=True)]
+    _, of_captions = chair(said, there)
+    return 100 * fmean(shares), of_captions
+
+
+def _missed(said: list[set], there: list[set]) -> tuple[float, float]:
+    return chair(there, said)
 
 
 chair.says = "captions that invent nothing, something and everything"
-chair.cases = lambda: [
-    ([*map(set, ("ab", "c", "abcx", "awxyz"))], [*map(set, ("abcd", "ab", "abc", "a"))])
-]
+chair.cases = _things
 chair.parts = ("CHAIR_i", "CHAIR_s")
 chair.mistakes = {
-    "CHAIR_i counts over all captions before it divides": partial(chair, each=True),
-    "what is missed is not invented: said - there": lambda said, there: chair(there, said),
+    "CHAIR_i counts over all captions before it divides": _mean_over_captions,
+    "what is missed is not invented: said - there": _missed,
 }
 
 
 OPPOSITES = {
     "above": "below",
     "over": "under",
+    "beneath": "over",
+    "underneath": "over",
     "left": "right",
     "big": "small",
     "large": "little",
     "huge": "tiny",
-}
-OPPOSITES |= {
-    "beneath": "over",
-    "underneath": "over",
     "star": "circle",
     "disc": "square",
     "triangle": "star",
 }
-OPPOSITES |= {other: word for word, other in [*OPPOSITES.items()] if other not in OPPOSITES}
-ENOUGH = 70
+# And back, for the words that have none yet.
+OPPOSITES |= {other: word for word, other in OPPOSITES.items() if other not in OPPOSITES}
+ENOUGH = 70  # BLEU-4, in percent, of a lie that scores
+
+
+@exercise(
+    "7.8",
+    "A lie that scores",
+    difficulty=2,
+    minutes=11,
+    equation="Papineni et al., section 2.3",
+)
+def lie(references: list[str]) -> str:
+    """A false sentence with a high BLEU-4 against five true ones: only the last word that has an
+    opposite is changed.
+    """
+    words = references[0].split()
+    # The nearer to the end a word is, the fewer runs of four it breaks.
+    last = max(place for place, word in enumerate(words) if word in OPPOSITES)
+    words[last] = OPPOSITES[words[last]]
+    return " ".join(words)
 
 
 def _truths(line: str, caption: str) -> list[Any]:
-    """The meanings of a true line and, as a caption may leave patterns out, of the same without them."""
+    """The meanings of a true line and, as a caption may leave patterns out, of the same without."""
     meaning: Any = scenes.grammar.parse(line)
-    one, other = (
-        {x, x if "plain" in caption else replace(x, texture="plain")}
-        for x in (meaning.first, meaning.second)
-    )
-    return [scenes.grammar.Meaning(x, meaning.relation, y) for x in one for y in other]
+    firsts = [meaning.first]
+    seconds = [meaning.second]
+    # A caption that says "plain" does not leave the pattern out.
+    if "plain" not in caption:
+        firsts.append(replace(meaning.first, texture="plain"))
+        seconds.append(replace(meaning.second, texture="plain"))
+    return [
+        scenes.grammar.Meaning(first, meaning.relation, second)
+        for first, second in itertools.product(firsts, seconds)
+    ]
 
 
-def _of_the_lie(answer: Answer, references: list[str]) -> Any:
+def _judged(answer: Answer, references: list[str]) -> Any:
     """What 7.8 asks of a caption."""
     caption = answer(references)
     if not isinstance(caption, str):
         raise Failed(f"expected one string, as the references are, got {kind(caption)}")
-    bleu_4 = metrics.bleu({"": caption}, {"": references})["BLEU-4 (no brevity penalty)"]
+
+    meaning = scenes.grammar.parse(caption)
+    scores = metrics.bleu({"": caption}, {"": references})
+    bleu_4 = scores["BLEU-4 (no brevity penalty)"]
     return {
-        "a sentence of the scenes": scenes.grammar.parse(caption) is not None,
-        "false: all that it says is there": scenes.grammar.parse(caption)
-        not in _truths(references[0], caption),
+        "a sentence of the scenes": meaning is not None,
+        "false: all that it says is there": meaning not in _truths(references[0], caption),
         f"worth a BLEU-4 of {ENOUGH} or more": bleu_4 >= ENOUGH,
     }
 
 
-def _references() -> list[tuple[Any, ...]]:
-    test = scenes.load(train=0, dev=0, test=4).split("test")
-    return [([" ".join(tokenise(line)) for line in each.references],) for each in test]
+def _references() -> list[tuple[list[str]]]:
+    cases = []
+    for example in scenes.load(train=0, dev=0, test=4).split("test"):
+        # As a metric sees them: small letters, no punctuation.
+        references = [" ".join(tokenise(line)) for line in example.references]
+        cases.append((references,))
+    return cases
 
 
-@exercise(
-    "7.8", "A lie that scores", difficulty=2, minutes=11, equation="Papineni et al., section 2.3"
-)
-def lie(references: list[str]) -> str:
-    """A false sentence with a high BLEU-4 against five true ones: only the last word that has an opposite is changed."""
-    words = references[0].split()
-    last = max(place for place, word in enumerate(words) if word in OPPOSITES)
-    return " ".join([*words[:last], OPPOSITES[words[last]], *words[last + 1 :]])
+def _what_is_missing(expected: Any, got: Any) -> str | None:
+    for what, holds in got.items():
+        if not holds:
+            return f"the lie for one of the scenes is not {what}"
+    return None
 
 
 lie.says = "four scenes: sentences, false, of a BLEU-4 of 70 or more"
 lie.cases = _references
-lie.observe = _of_the_lie
-lie.advise = lambda _, got: next(
-    f"the lie for one of the scenes is not {it}" for it, holds in got.items() if not holds
-)
+lie.observe = _judged
+lie.advise = _what_is_missing
 
 
 @exercise(
-    "7.9", "The lie convicted", difficulty=1, minutes=5, equation="Anderson et al., section 3.2"
+    "7.9",
+    "The lie convicted",
+    difficulty=1,
+    minutes=5,
+    equation="Anderson et al., section 3.2",
 )
 def agreement(said: set, there: set) -> float:
-    """Twice the facts in both, divided by those in `said` (which may be none) plus those in `there`."""
+    """Twice the facts in both, divided by those in `said` (which may be none) plus those in
+    `there`.
+    """
     return 2 * len(said & there) / (len(said) + len(there))
 
 
-_FACTS = {("star",), ("star", "big"), ("circle",), ("circle", "red"), ("star", "above", "circle")}
-_LIE = _FACTS - {("star", "above", "circle")} | {("circle", "above", "star")}
+_FACTS = {
+    ("star",),
+    ("star", "big"),
+    ("circle",),
+    ("circle", "red"),
+    ("star", "above", "circle"),
+}
+
+
+def _facts_said() -> list[tuple[set, set]]:
+    truth = set(_FACTS)
+    # One fact of five turned round.
+    lie = _FACTS - {("star", "above", "circle")} | {("circle", "above", "star")}
+    little = {("star",)}
+    # All facts, true and false: perfect recall.
+    everything = truth | lie | {("square",), ("triangle",)}
+    wrong = {("square",)}
+    return [
+        (truth, _FACTS),
+        (lie, _FACTS),
+        (little, _FACTS),
+        (everything, _FACTS),
+        (set(), _FACTS),
+        (wrong, _FACTS),
+    ]
+
+
+def _precision(said: set, there: set) -> float:
+    # A caption may state no fact.
+    return len(said & there) / max(1, len(said))
+
+
+def _recall(said: set, there: set) -> float:
+    return len(said & there) / len(there)
+
+
 agreement.says = "the truth, a lie, captions that say little, everything, or no fact"
-agreement.cases = lambda: [
-    *(
-        (said, _FACTS)
-        for said in (
-            set(_FACTS),
-            _LIE,
-            {("star",)},
-            _FACTS | _LIE | {("square",), ("triangle",)},
-            set(),
-        )
-    ),
-    ({("square",)}, _FACTS),
-]
+agreement.cases = _facts_said
 agreement.given = lambda said, there: (
     f"{len(said)} facts said, {len(said & there)} of them true, of {len(there)} that are there"
 )
-_P = lambda said, there: len(said & there) / max(1, len(said))  # noqa: E731
-_R = lambda said, there: len(said & there) / len(there)  # noqa: E731
 agreement.mistakes = {
-    "precision alone: 'a star' gets all the points; what is left out must cost": _P,
-    "recall alone: who says everything gets all the points; what is false must cost": _R,
+    "precision alone: 'a star' gets all the points; what is left out must cost": _precision,
+    "recall alone: who says everything gets all the points; what is false must cost": _recall,
 }

@@ -1,6 +1,8 @@
-"""Exercises of notebook 09: maps measured, a map that a person would draw, a look by force, and a cure on trial."""
+"""Exercises of notebook 09: maps measured, a map that a person would draw, a look by force, and a
+cure on trial.
+"""
 
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +16,35 @@ from satlib.recipe import DecoderConfig
 
 def _disc(y: float, x: float, radius: float, side: int = 56) -> Tensor:
     there = torch.arange(side)
-    return (there[:, None] - y) ** 2 + (there - x) ** 2 <= radius**2
+    squared = (there[:, None] - y) ** 2 + (there - x) ** 2
+    return squared <= radius**2
+
+
+@exercise(
+    "9.1",
+    "Does it point there?",
+    difficulty=2,
+    minutes=8,
+    equation="Zhang et al., section 4",
+)
+def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    """Whether any pixel of the object is within `tolerance` of the middle of the heaviest of
+    alpha's cells, H/h by W/w pixels.
+    """
+    w = alpha.shape[1]
+    row, column = divmod(int(alpha.argmax()), w)
+    away = mask.nonzero() - _middle(alpha, mask, row, column)  # (N, 2), of each pixel
+    return bool((away.norm(dim=1) <= tolerance).any())
+
+
+def _middle(alpha: Tensor, mask: Tensor, row: float, column: float) -> Tensor:
+    """Where the middle of a cell is, in pixels: (2,)."""
+    h, w = alpha.shape
+    H, W = mask.shape
+    # The middle of pixel 0 is at 0, half a pixel from the edge of the picture.
+    y = (row + 0.5) * H / h - 0.5
+    x = (column + 0.5) * W / w - 0.5
+    return torch.tensor([y, x])
 
 
 def _peaked(row: int, column: int, seed: int = 0, h: int = 7) -> Tensor:
@@ -24,73 +54,96 @@ def _peaked(row: int, column: int, seed: int = 0, h: int = 7) -> Tensor:
 
 
 def _games() -> list[tuple[Tensor, Tensor, float]]:
+    above = _peaked(1, 5)
+    central = _peaked(3, 3)
+    cell_2_2 = _peaked(2, 2)  # its middle is at 19.5, 19.5
+    wide = _peaked(2, 5, h=4)  # 4 x 7 cells on 28 x 56 pixels: not square
     return [
-        (_peaked(1, 5), _disc(12, 40, 9), 1.0),
-        (_peaked(1, 5), _disc(43, 12, 6), 1.0),  # row and column exchanged
-        (_peaked(3, 3), _disc(27.5, 41, 9), 6.0),
-        (_peaked(3, 3), _disc(27.5, 41, 9), 5.0),  # just not
-        (_peaked(5, 2), _disc(40, 16, 2), 1.0),  # only its corner
-        (_peaked(2, 2), _disc(19, 19, 0), 0.75),  # its middle: 19.5, 19.5
-        (_peaked(2, 2), _disc(20, 20, 0), 0.75),
-        (_peaked(2, 2), _disc(15, 15, 0), 5.0),  # only across
-        (_peaked(2, 5, h=4), _disc(17, 43.5, 1)[:28], 1.0),  # not square
-        (_peaked(2, 5, h=4), _disc(17, 38, 1)[:28], 1.0),  # as if it were
-        (_peaked(2, 5, h=4), _disc(19, 45, 0)[:28], 2.5),  # just as far
+        (above, _disc(12, 40, 9), 1.0),
+        # Row and column exchanged.
+        (above, _disc(43, 12, 6), 1.0),
+        # Just near enough, and just not.
+        (central, _disc(27.5, 41, 9), 6.0),
+        (central, _disc(27.5, 41, 9), 5.0),
+        # The object is at the corner of the cell.
+        (_peaked(5, 2), _disc(40, 16, 2), 1.0),
+        # One pixel, half a pixel from the middle on both axes.
+        (cell_2_2, _disc(19, 19, 0), 0.75),
+        (cell_2_2, _disc(20, 20, 0), 0.75),
+        # Within 5 along each axis, but not across.
+        (cell_2_2, _disc(15, 15, 0), 5.0),
+        (wide, _disc(17, 43.5, 1)[:28], 1.0),
+        # Where the peak would be if the grid were square.
+        (wide, _disc(17, 38, 1)[:28], 1.0),
+        # Just as far as the tolerance.
+        (wide, _disc(19, 45, 0)[:28], 2.5),
     ]
 
 
-@exercise(
-    "9.1", "Does it point there?", difficulty=2, minutes=8, equation="Zhang et al., section 4"
-)
-def points_at(
-    alpha: Tensor,
-    mask: Tensor,
-    tolerance: float,
-    *,
-    at: float = 0.5,
-    half: float = 0.5,
-    axis: int = 1,
-    turn: int = 1,
-    away: Answer = lambda x: x.norm(dim=1),
-) -> bool:
-    """Whether any pixel of the object is within `tolerance` of the middle of the heaviest of alpha's cells, H/h by W/w pixels."""
-    cell = divmod(int(alpha.argmax()), alpha.shape[axis])
-    middle = [
-        (k + at) * size / n - half for k, size, n in zip(cell, mask.shape, alpha.shape, strict=True)
-    ]
-    return bool((away(mask.nonzero() - torch.tensor(middle[::turn])) <= tolerance).any())
+def _peak(alpha: Tensor) -> tuple[int, int]:
+    return divmod(int(alpha.argmax()), alpha.shape[1])
+
+
+def _near(place: Tensor, mask: Tensor, tolerance: float) -> bool:
+    away = mask.nonzero() - place
+    return bool((away.norm(dim=1) <= tolerance).any())
+
+
+def _without_half_a_pixel(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    place = _middle(alpha, mask, *_peak(alpha)) + 0.5
+    return _near(place, mask, tolerance)
+
+
+def _corner(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    row, column = _peak(alpha)
+    place = _middle(alpha, mask, row - 0.5, column - 0.5)
+    return _near(place, mask, tolerance)
+
+
+def _exchanged(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    place = _middle(alpha, mask, *_peak(alpha)).flip(0)
+    return _near(place, mask, tolerance)
+
+
+def _divided_by_h(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    h = alpha.shape[0]
+    row, column = divmod(int(alpha.argmax()), h)
+    place = _middle(alpha, mask, row, column)
+    return _near(place, mask, tolerance)
+
+
+def _middle_of_the_object(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    away = mask.nonzero() - _middle(alpha, mask, *_peak(alpha))
+    return bool(away.mean(0).norm() <= tolerance)
+
+
+def _along_each_axis(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    away = mask.nonzero() - _middle(alpha, mask, *_peak(alpha))
+    return bool((away.abs().amax(1) <= tolerance).any())
+
+
+def _game_in_words(alpha: Tensor, mask: Tensor, tolerance: float) -> str:
+    # All of these maps have 7 columns.
+    row = alpha.argmax() // 7
+    column = alpha.argmax() % 7
+    middle = mask.nonzero().float().mean(0).tolist()
+    return (
+        f"its peak in row {row}, column {column} of {tuple(alpha.shape)}, "
+        f"tolerance = {tolerance:g}, the object around {middle}"
+    )
 
 
 points_at.says = "eleven games, hits and misses, by a hair too"
 points_at.cases = _games
-points_at.given = lambda alpha, mask, tolerance: (
-    f"its peak in row {alpha.argmax() // 7}, column {alpha.argmax() % 7} of {tuple(alpha.shape)}, tolerance = {tolerance:g}, "
-    f"the object around {mask.nonzero().float().mean(0).tolist()}"
-)
+points_at.given = _game_in_words
 points_at.mistakes = {
-    "the - 1/2 is missing: pixel 0 has its own middle at 0": partial(points_at, half=0.0),
-    "this is the upper left corner of the heaviest cell: take its middle": partial(
-        points_at, at=0.0
-    ),
-    "row and column are exchanged: `mask.nonzero()` has the row first": partial(points_at, turn=-1),
-    "a row has w cells: `divmod` by w; each is W / w wide": partial(points_at, axis=0),
-    "one pixel is enough: not the middle, nor all": partial(
-        points_at, away=lambda x: x.mean(0).norm()
-    ),
-    "a tolerance is a distance, by Pythagoras": partial(points_at, away=lambda x: x.abs().amax(1)),
+    "the - 1/2 is missing: pixel 0 has its own middle at 0": _without_half_a_pixel,
+    "this is the upper left corner of the heaviest cell: take its middle": _corner,
+    "row and column are exchanged: `mask.nonzero()` has the row first": _exchanged,
+    "a row has w cells: `divmod` by w; each is W / w wide": _divided_by_h,
+    "one pixel is enough: not the middle, nor all": _middle_of_the_object,
+    "a tolerance is a distance, by Pythagoras": _along_each_axis,
 }
-
-
-def _cover(mask: Tensor, h: int, w: int, wrong: str = "") -> Tensor:
-    """The part of each cell that the object covers (h, w); by mistake, 1 where it touches it, or covers its corner."""
-    if wrong == "corner":
-        return mask[:: len(mask) // h, :: mask.shape[1] // w].double()
-    part = functional.adaptive_avg_pool2d(mask[None].double(), (h, w))[0]
-    return part.ceil() if wrong else part
-
-
-_TOUCHED = "a cell that the object only touches counts whole: count the part that it covers"
-_CORNER = "of each cell one pixel is asked: count the part that the object covers"
 
 
 @exercise(
@@ -100,130 +153,253 @@ _CORNER = "of each cell one pixel is asked: count the part that the object cover
     minutes=8,
     equation="Liu et al. (2017)",
 )
-def mass_on(alpha: Tensor, mask: Tensor, *, wrong: str = "") -> float:
-    """The sum of the weights on an object, where each weight is shared evenly by the pixels of its cell."""
-    return float((alpha * _cover(mask, *alpha.shape, wrong=wrong)).sum())
+def mass_on(alpha: Tensor, mask: Tensor) -> float:
+    """The sum of the weights on an object, where each weight is shared evenly by the pixels of its
+    cell.
+    """
+    h, w = alpha.shape
+    return float((alpha * _covered(mask, h, w)).sum())
 
 
+def _covered(mask: Tensor, h: int, w: int) -> Tensor:
+    """The part of each cell that the object covers: (h, w)."""
+    return functional.adaptive_avg_pool2d(mask[None].double(), (h, w))[0]
+
+
+def _touched(mask: Tensor, h: int, w: int) -> Tensor:
+    """1 where the object covers any part of a cell."""
+    return _covered(mask, h, w).ceil()
+
+
+def _covered_corners(mask: Tensor, h: int, w: int) -> Tensor:
+    """1 where the object covers the upper left pixel of a cell."""
+    H, W = mask.shape
+    return mask[:: H // h, :: W // w].double()
+
+
+def _small_wide_disc() -> Tensor:
+    # 16 x 32 pixels, for a grid of 2 x 4 cells.
+    return _disc(6, 13, 7, side=32)[:16]
+
+
+def _maps_and_discs() -> list[tuple[Tensor, Tensor]]:
+    uniform = torch.full((7, 7), 1 / 49)
+    two_by_four = distribution(8, seed=3).view(2, 4)
+    return [
+        (_peaked(1, 5), _disc(12, 43, 9)),
+        (uniform, _disc(28, 28, 10)),
+        (two_by_four, _small_wide_disc()),
+    ]
+
+
+def _mass_touched(alpha: Tensor, mask: Tensor) -> float:
+    return float((alpha * _touched(mask, *alpha.shape)).sum())
+
+
+def _mass_at_corners(alpha: Tensor, mask: Tensor) -> float:
+    return float((alpha * _covered_corners(mask, *alpha.shape)).sum())
+
+
+_TOUCHED = "a cell that the object only touches counts whole: count the part that it covers"
+_CORNER = "of each cell one pixel is asked: count the part that the object covers"
 mass_on.says = "three maps and discs"
-mass_on.cases = lambda: [
-    (_peaked(1, 5), _disc(12, 43, 9)),
-    (torch.full((7, 7), 1 / 49), _disc(28, 28, 10)),
-    (distribution(8, seed=3).view(2, 4), _disc(6, 13, 7, side=32)[:16]),
-]
+mass_on.cases = _maps_and_discs
 mass_on.mistakes = {
-    _TOUCHED: partial(mass_on, wrong="touched"),
-    _CORNER: partial(mass_on, wrong="corner"),
+    _TOUCHED: _mass_touched,
+    _CORNER: _mass_at_corners,
 }
 
 
 @exercise("9.3", "The map that a person would draw", difficulty=2, minutes=8)
-def over(mask: Tensor, h: int, w: int, *, wrong: str = "") -> Tensor:
-    """A map (h * w,) that is even over an object's pixels: each cell by the part of it that is covered; it sums to 1."""
-    cover = _cover(mask, h, w, wrong).float().flatten()
-    return cover / cover.sum()
+def over(mask: Tensor, h: int, w: int) -> Tensor:
+    """A map (h * w,) that is even over an object's pixels: each cell by the part of it that is
+    covered; it sums to 1.
+    """
+    return _as_a_map(_covered(mask, h, w))
+
+
+def _as_a_map(cells: Tensor) -> Tensor:
+    weights = cells.float().flatten()
+    return weights / weights.sum()
+
+
+def _over_touched(mask: Tensor, h: int, w: int) -> Tensor:
+    return _as_a_map(_touched(mask, h, w))
+
+
+def _over_corners(mask: Tensor, h: int, w: int) -> Tensor:
+    return _as_a_map(_covered_corners(mask, h, w))
 
 
 over.says = "three discs, one on a grid that is not square"
 over.cases = lambda: [
     (_disc(12, 43, 9), 7, 7),
     (_disc(20, 30, 15), 4, 4),
-    (_disc(6, 13, 7, side=32)[:16], 2, 4),
+    (_small_wide_disc(), 2, 4),
 ]
 over.mistakes = {
-    _TOUCHED: partial(over, wrong="touched"),
-    _CORNER: partial(over, wrong="corner"),
+    _TOUCHED: _over_touched,
+    _CORNER: _over_corners,
 }
+
+
+@exercise(
+    "9.4",
+    "A forced look",
+    difficulty=3,
+    minutes=15,
+    equation="equations 1 to 7",
+)
+def forced_look(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
+    """After a step for each word, -1 first: z = sigmoid(gate(h)) * sum of alpha a, in i, f, g, o;
+    logits of the new h and z.
+    """
+    # A row of zeros leaves the decoder its own map: (B, t, L).
+    own_maps = a.new_zeros(*words.shape, a.shape[1])
+    given = torch.cat([own_maps, alpha[:, None]], 1)  # (B, t + 1, L)
+    return steered(decoder, given=given)(a, _and_one_more(words)).logits[:, -1]
+
+
+def _and_one_more(words: Tensor) -> Tensor:
+    # Which word it is makes no difference: its logits are computed before it is read.
+    return functional.pad(words, (0, 1))
 
 
 def _looked(answer: Answer, t: int) -> Tensor:
     torch.manual_seed(0)
-    decoder = Decoder(DecoderConfig(embedding=4, hidden=6, attention_hidden=4, dropout=0.0), 5, 7)
-    return answer(
-        decoder, numbers(3, 6, 5), torch.randint(7, (3, t)), distribution(3, 6, sharp=3.0)
-    )
+    config = DecoderConfig(embedding=4, hidden=6, attention_hidden=4, dropout=0.0)
+    decoder = Decoder(config, 5, 7)
+    a = numbers(3, 6, 5)
+    words = torch.randint(7, (3, t))
+    alpha = distribution(3, 6, sharp=3.0)
+    return answer(decoder, a, words, alpha)
 
 
-@exercise("9.4", "A forced look", difficulty=3, minutes=15, equation="equations 1 to 7")
-def forced_look(
-    decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor, always: bool = False
-) -> Tensor:
-    """After a step for each word, -1 first: z = sigmoid(gate(h)) * sum of alpha a, in i, f, g, o; logits of the new h and z."""
-    given = torch.cat(
-        [a.new_zeros(*words.shape, a.shape[1]) + alpha[:, None] * always, alpha[:, None]], 1
-    )
-    return steered(decoder, given=given)(a, functional.pad(words, (0, 1))).logits[:, -1]
+def _forced_at_every_word(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
+    steps = words.shape[1] + 1
+    given = alpha[:, None].expand(-1, steps, -1)
+    return steered(decoder, given=given)(a, _and_one_more(words)).logits[:, -1]
+
+
+def _without_gate(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
+    # Divided by beta, with which it will be multiplied.
+    beta = decoder(a, _and_one_more(words)).betas[:, -1:]
+    return forced_look(decoder, a, words, alpha / beta)
+
+
+def _own_look(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
+    return decoder(a, _and_one_more(words)).logits[:, -1]
 
 
 forced_look.says = "the first word, the second and the fifth of three captions"
-forced_look.cases = lambda: [(0,), (1,), (4,)]
+forced_look.cases = lambda: [
+    (0,),
+    (1,),
+    (4,),
+]
 forced_look.observe = _looked
 forced_look.given = lambda t: f"{t} words before"
 forced_look.mistakes = {
-    "the words before keep their own maps: force one look": partial(forced_look, always=True),
-    "the gate is missing: z is multiplied by beta": lambda d, a, y, w: forced_look(
-        d, a, y, w / d(a, functional.pad(y, (0, 1))).betas[:, -1:]
-    ),
-    "alpha changes nothing: it makes z": lambda d, a, y, w: d(a, functional.pad(y, (0, 1))).logits[
-        :, -1
-    ],
+    "the words before keep their own maps: force one look": _forced_at_every_word,
+    "the gate is missing: z is multiplied by beta": _without_gate,
+    "alpha changes nothing: it makes z": _own_look,
 }
-
-
-def _outcomes(*cured: range) -> tuple[Tensor, Tensor]:
-    """Which of 70 mistakes a cure and each placebo takes away."""
-    rows = torch.tensor([[number in those for number in range(70)] for those in cured])
-    return rows[0], rows[1:]
-
-
-def _verdict(cured: Tensor, placebos: Tensor, least: float = 2.0) -> bool:
-    differences = cured.float() - placebos.float()
-    return bool((differences.mean(1) > least * differences.std(1) / len(cured) ** 0.5).all())
 
 
 @exercise("9.5", "On trial", difficulty=2, minutes=8)
 def survives(cured: Tensor, placebos: Tensor) -> bool:
-    """Whether a cure does more than each placebo, by more than two standard errors of the mean paired difference."""
-    return _verdict(cured, placebos)
+    """Whether a cure does more than each placebo, by more than two standard errors of the mean
+    paired difference.
+    """
+    # Paired: what cure and placebo both take away says nothing about their difference.
+    differences = cured.float() - placebos.float()  # (P, N)
+    error = differences.std(1) / len(cured) ** 0.5
+    return bool((differences.mean(1) > 2 * error).all())
 
 
-survives.says = "true cures, and false ones that beat nothing, a weak placebo, the average one, or all by chance"
-survives.cases = lambda: [
-    _outcomes(range(50), range(10), range(20, 45), range(60, 65)),  # a true cure
-    _outcomes(range(40), range(5), range(8), range(35, 69), range(20, 60)),  # as the last placebos
-    _outcomes(range(40), range(42), range(5), range(8)),  # as the first
-    _outcomes(range(36), range(5), range(30, 70), range(20, 60), range(10, 50)),  # not than most
-    _outcomes(range(40), range(36, 64), range(30)),  # by chance
-    _outcomes(range(36), range(33)),  # by chance, though nothing gets worse
-    _outcomes(range(40), range(32), range(40, 60)),  # errors differ
-    _outcomes(range(37), range(32)),  # the same, and more
-    _outcomes(range(50), range(20), range(25, 45), range(50, 70)),  # each placebo has its own
-    _outcomes(range(36), range(70)),  # worse
-]
-survives.advise = lambda expected, got: (
-    f"it {'condemns a true cure' if expected else 'lets an artefact live'}"
-    if isinstance(got, bool)
-    else None
+def _outcomes(*cured: range) -> tuple[Tensor, Tensor]:
+    """Which of 70 mistakes a cure and each placebo takes away."""
+    rows = torch.zeros(len(cured), 70, dtype=torch.bool)
+    for row, those in zip(rows, cured, strict=True):
+        row[those.start : those.stop] = True
+    return rows[0], rows[1:]
+
+
+def _trials() -> list[tuple[Tensor, Tensor]]:
+    # The first range is the cure's, the others are the placebos'.
+    return [
+        # A true cure.
+        _outcomes(range(50), range(10), range(20, 45), range(60, 65)),
+        # No better than the last placebos.
+        _outcomes(range(40), range(5), range(8), range(35, 69), range(20, 60)),
+        # No better than the first.
+        _outcomes(range(40), range(42), range(5), range(8)),
+        # No better than most.
+        _outcomes(range(36), range(5), range(30, 70), range(20, 60), range(10, 50)),
+        # Better by chance.
+        _outcomes(range(40), range(36, 64), range(30)),
+        # Better by chance, though nothing gets worse.
+        _outcomes(range(36), range(33)),
+        # A true cure, whose placebos have different errors.
+        _outcomes(range(40), range(32), range(40, 60)),
+        # A true cure: the same mistakes, and five more.
+        _outcomes(range(37), range(32)),
+        # A true cure, each of whose placebos has mistakes of its own.
+        _outcomes(range(50), range(20), range(25, 45), range(50, 70)),
+        # Worse.
+        _outcomes(range(36), range(70)),
+    ]
+
+
+def _condemned_or_spared(expected: bool, got: Any) -> str | None:
+    if not isinstance(got, bool):
+        return None
+    return "it condemns a true cure" if expected else "it lets an artefact live"
+
+
+def _without_placebo(cured: Tensor, placebos: Tensor) -> bool:
+    # More than half of the mistakes.
+    return bool(sum(cured) > 35)
+
+
+def _first_placebo(cured: Tensor, placebos: Tensor) -> bool:
+    return survives(cured, placebos[:1])
+
+
+def _mean_placebo(cured: Tensor, placebos: Tensor) -> bool:
+    return survives(cured, placebos.float().mean(0)[None])
+
+
+def _no_error_at_all(cured: Tensor, placebos: Tensor) -> bool:
+    differences = cured.float() - placebos.float()
+    return bool((differences.mean(1) > 0).all())
+
+
+def _any_placebo(cured: Tensor, placebos: Tensor) -> bool:
+    return any(survives(cured, placebo[None]) for placebo in placebos)
+
+
+def _unpaired(cured: Tensor, placebos: Tensor) -> bool:
+    one = cured.float()
+    others = placebos.float()
+    error = ((one.var() + others.var(1)) / len(one)) ** 0.5
+    return bool((one.mean() - others.mean(1) > 2 * error).all())
+
+
+survives.says = (
+    "true cures, and false ones that beat nothing, a weak placebo, the average one, "
+    "or all by chance"
 )
-_lives = "this lets an artefact live: "
+survives.cases = _trials
+survives.advise = _condemned_or_spared
 survives.mistakes = {
-    _lives + "the cure was compared with nothing, but any push may cure as many": lambda c, p: bool(
-        sum(c) > 35
-    ),
-    _lives + "the first placebo alone was asked; take each": lambda c, p: _verdict(c, p[:1]),
-    _lives + "weak placebos hide a strong one in their mean": lambda c, p: _verdict(
-        c, p.float().mean(0)[None]
-    ),
-    _lives + "a cure that is better by two may be so by chance": lambda c, p: _verdict(c, p, 0.0),
-    _lives + "it has to beat every placebo, not one": lambda c, p: any(
-        _verdict(c, each[None]) for each in p
-    ),
-    "the same mistakes got both: take the differences first, and then their standard error": lambda c, p: (
-        bool(
-            (
-                c.float().mean() - p.float().mean(1)
-                > 2 * ((c.float().var() + p.float().var(1)) / len(c)) ** 0.5
-            ).all()
-        )
-    ),
+    "this lets an artefact live: "
+    "the cure was compared with nothing, but any push may cure as many": _without_placebo,
+    "this lets an artefact live: the first placebo alone was asked; take each": _first_placebo,
+    "this lets an artefact live: weak placebos hide a strong one in their mean": _mean_placebo,
+    "this lets an artefact live: "
+    "a cure that is better by two may be so by chance": _no_error_at_all,
+    "this lets an artefact live: it has to beat every placebo, not one": _any_placebo,
+    "the same mistakes got both: "
+    "take the differences first, and then their standard error": _unpaired,
 }

@@ -1,10 +1,12 @@
-"""Exercises of notebook 10: attention with heads, light moved in some, a gate, questions and rewards; and the project."""
+"""Exercises of notebook 10: attention with heads, light moved in some, a gate, questions and
+rewards; and the project.
+"""
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,64 +23,117 @@ from satlib.model.captioner import Captioner
 
 B, C, L, d, HEADS = 2, 3, 5, 8, 2
 SCENES, SEED = 100, 1_000_000  # of the project's check: scenes that no notebook has seen
-WORDS_BAR, MAPS_BAR = (
-    160,
-    0.5,
-)  # objects of 200 named right; the share of the words whose map peaks on the object
+WORDS_BAR = 160  # objects of 200 named right
+MAPS_BAR = 0.5  # the share of the words whose map peaks on the object
 PASSES = "both bars are passed"
 
 
 @exercise(
-    "10.1", "Where the heads look", difficulty=2, minutes=8, equation="Vaswani et al., section 3.2"
+    "10.1",
+    "Where the heads look",
+    difficulty=2,
+    minutes=8,
+    equation="Vaswani et al., section 3.2",
 )
-def weights(
-    q: Tensor,
-    k: Tensor,
-    heads: int,
-    visible: Tensor | None = None,
-    *,
-    root: Answer = math.sqrt,
-    hidden: float = -torch.inf,
-    cut: Answer = transformer.split,
-) -> Tensor:
-    """The softmax of q . k / sqrt(d / heads) over the visible keys; each head has d / heads neighbouring numbers: (B, heads, C, L)."""
-    q, k = cut(q, heads), cut(k, heads)
-    e = q @ k.mT / root(q.shape[-1])
-    return torch.softmax(e if visible is None else e.masked_fill(~visible, hidden), -1)
+def weights(q: Tensor, k: Tensor, heads: int, visible: Tensor | None = None) -> Tensor:
+    """The softmax of q . k / sqrt(d / heads) over the visible keys; each head has d / heads
+    neighbouring numbers: (B, heads, C, L).
+    """
+    e = _energies(q, k, heads)
+    if visible is not None:
+        # Before the softmax, so that the visible keys alone share the weight.
+        e = e.masked_fill(~visible, -torch.inf)
+    return torch.softmax(e, -1)
+
+
+def _energies(q: Tensor, k: Tensor, heads: int) -> Tensor:
+    q = transformer.split(q, heads)  # (B, heads, C, d / heads)
+    k = transformer.split(k, heads)  # (B, heads, L, d / heads)
+    # A dot product of n terms of variance 1 has the variance n.
+    return q @ k.mT / math.sqrt(q.shape[-1])
+
+
+def _queries_and_keys() -> list[tuple[Any, ...]]:
+    q = numbers(B, C, d)
+    k = numbers(B, L, d, seed=1)
+
+    # Words that look at words: as many queries as keys, and a mask.
+    large_q = numbers(B, 4, d, seed=2, scale=3)
+    large_k = numbers(B, 4, d, seed=3, scale=3)
+    return [
+        (q, k, HEADS),
+        (large_q, large_k, 4, visible(0, 4)),
+    ]
+
+
+# Each of the next three multiplies q by what undoes, repeats or changes the division.
+def _not_divided(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
+    root = math.sqrt(d / heads)
+    return weights(q * root, k, heads, *mask)
+
+
+def _divided_twice(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
+    root = math.sqrt(d / heads)
+    return weights(q / root, k, heads, *mask)
+
+
+def _divided_by_root_of_d(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
+    return weights(q / math.sqrt(heads), k, heads, *mask)
+
+
+def _hidden_at_0(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
+    e = _energies(q, k, heads)
+    if mask:
+        e = e.masked_fill(~mask[0], 0.0)
+    return torch.softmax(e, -1)
+
+
+def _visible_hidden(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
+    return weights(q, k, heads, *(~seen for seen in mask))
+
+
+def _cut_without_transposing(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
+    def cut(x: Tensor) -> Tensor:
+        parts = x.reshape(len(x), heads, x.shape[1], -1)
+        # Joined as they should have been cut: `weights` cuts them into the same parts.
+        return transformer.joined(parts)
+
+    return weights(cut(q), cut(k), heads, *mask)
 
 
 weights.says = "two heads and four, with and without a mask, large energies; the gradients"
-weights.cases = lambda: [
-    (numbers(B, C, d), numbers(B, L, d, seed=1), HEADS),
-    (numbers(B, 4, d, seed=2, scale=3), numbers(B, 4, d, seed=3, scale=3), 4, visible(0, 4)),
-]
+weights.cases = _queries_and_keys
 weights.observe = with_gradients("q", "k")
 weights.mistakes = {
-    "the energies are not divided by the square root of d / heads": partial(
-        weights, root=lambda n: 1
-    ),
-    "the energies are divided by d / heads: divide by its square root": partial(
-        weights, root=float
-    ),
-    "divided by the root of d: each head's dot product has only d / heads terms": partial(
-        weights, root=lambda n: d**0.5
-    ),
-    "hidden keys have the energy 0, a weight too: make it minus infinity": partial(
-        weights, hidden=0.0
-    ),
-    "True is visible: hide the others": lambda *x: weights(*x[:3], *(~y for y in x[3:])),
-    "cut into heads in the wrong order: first (B, C, heads, d / heads), then exchange C and heads": (
-        partial(weights, cut=lambda x, heads: x.reshape(len(x), heads, x.shape[1], -1))
-    ),
+    "the energies are not divided by the square root of d / heads": _not_divided,
+    "the energies are divided by d / heads: divide by its square root": _divided_twice,
+    "divided by the root of d: "
+    "each head's dot product has only d / heads terms": _divided_by_root_of_d,
+    "hidden keys have the energy 0, a weight too: make it minus infinity": _hidden_at_0,
+    "True is visible: hide the others": _visible_hidden,
+    "cut into heads in the wrong order: "
+    "first (B, C, heads, d / heads), then exchange C and heads": _cut_without_transposing,
 }
 
 
 @exercise(
-    "10.2", "What the heads read", difficulty=2, minutes=6, equation="Vaswani et al., section 3.2.2"
+    "10.2",
+    "What the heads read",
+    difficulty=2,
+    minutes=6,
+    equation="Vaswani et al., section 3.2.2",
 )
 def read(alpha: Tensor, v: Tensor) -> Tensor:
-    """Each head reads its own share of the values (B, L, d), d / heads neighbours, and the shares are joined: (B, C, d)."""
-    return transformer.joined(alpha @ transformer.split(v, alpha.shape[1]))
+    """Each head reads its own share of the values (B, L, d), d / heads neighbours, and the shares
+    are joined: (B, C, d).
+    """
+    heads = alpha.shape[1]
+    shares = transformer.split(v, heads)  # (B, heads, L, d / heads)
+    return transformer.joined(alpha @ shares)
+
+
+def _maps_averaged(alpha: Tensor, v: Tensor) -> Tensor:
+    return alpha.mean(1) @ v
 
 
 read.says = "two heads and three, each with its share; the gradients"
@@ -88,7 +143,7 @@ read.cases = lambda: [
 ]
 read.observe = with_gradients("alpha", "v")
 read.mistakes = {
-    "the maps are averaged: each head reads its own share of v": lambda alpha, v: alpha.mean(1) @ v,
+    "the maps are averaged: each head reads its own share of v": _maps_averaged,
 }
 
 
@@ -100,74 +155,132 @@ read.mistakes = {
     equation="Vaswani et al., section 3.2.3",
 )
 def visible(places: int, words: int) -> Tensor:
-    """True where the row may look at the column: places at all places, words at all places and the words up to themselves."""
+    """True where the row may look at the column: places at all places, words at all places and the
+    words up to themselves.
+    """
     mask = torch.ones(places + words, places + words).tril() > 0
+    # Places have no order: all of them are there from the start.
     mask[:places, :places] = True
     return mask
 
 
+def _places_in_order(places: int, words: int) -> Tensor:
+    return torch.ones(places + words, places + words).tril() > 0
+
+
+def _not_at_itself(places: int, words: int) -> Tensor:
+    is_word = torch.arange(places + words) >= places
+    return visible(places, words) & ~torch.diag(is_word)
+
+
+def _words_to_come(places: int, words: int) -> Tensor:
+    is_word = torch.arange(places + words) >= places
+    # Words look at everything, and everything looks at places.
+    return is_word.unsqueeze(1) | ~is_word
+
+
 visible.says = "words alone, and words after places"
-visible.cases = lambda: [(0, 4), (3, 2), (2, 5)]
+visible.cases = lambda: [
+    (0, 4),
+    (3, 2),
+    (2, 5),
+]
 visible.mistakes = {
-    "a place sees only those before it: the whole picture was there first": lambda *n: (
-        torch.ones(sum(n), sum(n)).tril() > 0
-    ),
-    "a word may look at itself": lambda p, w: visible(p, w) & ~torch.diag(torch.arange(p + w) >= p),
-    "a word sees those after it: that is the caption which it should predict": (
-        lambda p, w: (torch.arange(p + w) >= p).unsqueeze(1) | (torch.arange(p + w) < p)
-    ),
+    "a place sees only those before it: the whole picture was there first": _places_in_order,
+    "a word may look at itself": _not_at_itself,
+    "a word sees those after it: that is the caption which it should predict": _words_to_come,
 }
 
 
-@exercise("10.4", "Keys and values, kept", difficulty=2, minutes=8, equation="Shazeer, 2019")
+@exercise(
+    "10.4",
+    "Keys and values, kept",
+    difficulty=2,
+    minutes=8,
+    equation="Shazeer, 2019",
+)
 def one_more(
     q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int
 ) -> tuple[Tensor, Any]:
-    """What the newest word reads of all words up to itself, with `heads` heads; and all their keys and values, (B, t + 1, d)."""
-    keys, values = torch.cat([kept[0], k], 1), torch.cat([kept[1], v], 1)
+    """What the newest word reads of all words up to itself, with `heads` heads; and all their keys
+    and values, (B, t + 1, d).
+    """
+    kept_keys, kept_values = kept
+    keys = torch.cat([kept_keys, k], 1)
+    values = torch.cat([kept_values, v], 1)
+    # Without a mask: none of the words that are kept comes later.
     return read(weights(q, keys, heads), values), (keys, values)
+
+
+def _newest_word(t: int, heads: int) -> tuple[Any, ...]:
+    """A word after t others."""
+    q, k, v = numbers(3, B, 1, d)
+    kept = tuple(numbers(2, B, t, d, seed=1))
+    return q, k, v, kept, heads
+
+
+def _itself_missing(
+    q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int
+) -> tuple[Tensor, Any]:
+    keys, values = kept
+    _, kept_now = one_more(q, k, v, kept, heads)
+    return read(weights(q, keys, heads), values), kept_now
 
 
 one_more.says = "the first word and the fourth"
 one_more.parts = ("what it reads", "what is kept")
 one_more.cases = lambda: [
-    (*numbers(3, B, 1, d), tuple(numbers(2, B, t, d, seed=1)), heads)
-    for t, heads in ((3, HEADS), (0, 4))
+    _newest_word(t=3, heads=HEADS),
+    _newest_word(t=0, heads=4),
 ]
 one_more.mistakes = {
-    "the word itself is missing: keep its key and value before it reads": (
-        lambda q, k, v, kept, heads: (
-            read(weights(q, kept[0], heads), kept[1]),
-            one_more(q, k, v, kept, heads)[1],
-        )
-    ),
+    "the word itself is missing: keep its key and value before it reads": _itself_missing,
 }
+
+
+@exercise(
+    "10.5",
+    "Move the light in some heads",
+    difficulty=2,
+    minutes=6,
+    equation="notebook 09",
+)
+def force(alpha: Tensor, light: Tensor, moved: Tensor) -> Tensor:
+    """The maps (B, heads, C, L), in the moved heads replaced by the word's light (B, C, L); where
+    that is all zeros, their own.
+    """
+    # A map sums to 1; zeros ask for the model's own.
+    has_light = light.sum(-1, keepdim=True) > 0  # (B, C, 1)
+    changed = has_light.unsqueeze(1) & moved.view(-1, 1, 1)  # (B, heads, C, 1)
+    return torch.where(changed, light.unsqueeze(1), alpha)
 
 
 def _lights(*words: int, seed: int = 0) -> Tensor:
     """Maps (B, C, L) of some words, dark at their first place; zeros of others."""
     light = torch.zeros(B, C, L)
     light[:, list(words), 1:] = distribution(B, len(words), L - 1, seed=seed, sharp=2)
+    # The same word of another caption keeps its light.
     light[0, words[0]] = 0
     return light
 
 
-@exercise("10.5", "Move the light in some heads", difficulty=2, minutes=6, equation="notebook 09")
-def force(alpha: Tensor, light: Tensor, moved: Tensor) -> Tensor:
-    """The maps (B, heads, C, L), in the moved heads replaced by the word's light (B, C, L); where that is all zeros, their own."""
-    changed = (light.sum(-1, keepdim=True) > 0).unsqueeze(1) & moved.view(-1, 1, 1)
-    return torch.where(changed, light.unsqueeze(1), alpha)
+def _lit_captions() -> list[tuple[Tensor, Tensor, Tensor]]:
+    two_of_four = torch.tensor([True, False, False, True])
+    all_three = torch.tensor([True, True, True])
+    return [
+        (distribution(B, 4, C, L), _lights(1), two_of_four),
+        (distribution(B, 3, C, L, seed=1), _lights(0, 2, seed=2), all_three),
+    ]
+
+
+def _zeros_as_light(alpha: Tensor, light: Tensor, moved: Tensor) -> Tensor:
+    return torch.where(moved.view(-1, 1, 1), light.unsqueeze(1), alpha)
 
 
 force.says = "some heads and all, some words, and rows of zeros"
-force.cases = lambda: [
-    (distribution(B, 4, C, L), _lights(1), torch.tensor([True, False, False, True])),
-    (distribution(B, 3, C, L, seed=1), _lights(0, 2, seed=2), torch.tensor([True, True, True])),
-]
+force.cases = _lit_captions
 force.mistakes = {
-    "a row of zeros means that the maps stay": (
-        lambda alpha, light, moved: torch.where(moved.view(-1, 1, 1), light.unsqueeze(1), alpha)
-    ),
+    "a row of zeros means that the maps stay": _zeros_as_light,
 }
 
 
@@ -183,193 +296,357 @@ def gated(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
     return x + torch.tanh(g) * found
 
 
+def _gates() -> list[tuple[Tensor, Tensor, Tensor]]:
+    x = numbers(B, C, d)
+    found = numbers(B, C, d, seed=1)
+    return [
+        (x, found, torch.tensor(-2.0)),
+        (x, found, torch.tensor(0.8)),
+        # Shut: what was found adds nothing, but the gate has a gradient.
+        (x, found, torch.tensor(0.0)),
+    ]
+
+
+def _sigmoid(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
+    return x + torch.sigmoid(g) * found
+
+
+def _without_tanh(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
+    return x + g * found
+
+
 gated.says = "a gate that is shut, open and negative; the gradients"
-gated.cases = lambda: [
-    (numbers(B, C, d), numbers(B, C, d, seed=1), torch.tensor(g)) for g in (-2.0, 0.8, 0.0)
-]
+gated.cases = _gates
 gated.observe = with_gradients("x", "found", "g")
 gated.mistakes = {
-    "a sigmoid is half open at g = 0: with tanh it is shut": lambda x, found, g: (
-        x + torch.sigmoid(g) * found
-    ),
-    "without the tanh nothing keeps it below 1": lambda x, found, g: x + g * found,
+    "a sigmoid is half open at g = 0: with tanh it is shut": _sigmoid,
+    "without the tanh nothing keeps it below 1": _without_tanh,
 }
+
+
+@exercise(
+    "10.7",
+    "The head without a vote",
+    difficulty=2,
+    minutes=8,
+    equation="notebook 10",
+)
+def heard(stay: Callable[[Tensor], float], heads: int) -> list[float]:
+    """What stays if only this head keeps its map, minus what stays if none does, for each head."""
+    # What stays in the dark is no head's merit: the words before give it away.
+    dark = stay(_all(heads))
+    return [stay(~_only(head, heads)) - dark for head in range(heads)]
+
+
+def _all(heads: int) -> Tensor:
+    return torch.ones(heads) > 0
+
+
+def _only(head: int, heads: int) -> Tensor:
+    """True for this head alone: (heads,)."""
+    return torch.arange(heads) == head
 
 
 def _jury(dark: float, *speakers: tuple[float, list[int]]) -> Callable[[Tensor], float]:
     """What stays: `dark`, and more for each group of like heads of which one sees."""
-    return lambda moved: dark + sum(share for share, group in speakers if not moved[group].all())
+
+    def stay(moved: Tensor) -> float:
+        result = dark
+        for share, group in speakers:
+            if not moved[group].all():
+                result += share
+        return result
+
+    return stay
 
 
-@exercise("10.7", "The head without a vote", difficulty=2, minutes=8, equation="notebook 10")
-def heard(stay: Callable[[Tensor], float], heads: int) -> list[float]:
-    """What stays if only this head keeps its map, minus what stays if none does, for each head."""
-    dark = stay(torch.ones(heads) > 0)
-    return [stay(torch.arange(heads) != head) - dark for head in range(heads)]
+def _juries() -> list[tuple[Callable[[Tensor], float], int]]:
+    # Head 3 is mute.
+    of_five = _jury(10, (30, [0]), (50, [1, 2, 4]))
+    # Head 2 disturbs.
+    of_three = _jury(20, (60, [0, 1]), (-5, [2]))
+    return [
+        (of_five, 5),
+        (of_three, 3),
+    ]
+
+
+def _as_a_list(answer: Answer, *inputs: Any) -> Any:
+    # A tensor of the right numbers is as good as a list of them.
+    result = answer(*inputs)
+    return result.tolist() if isinstance(result, Tensor) else result
+
+
+def _lost_without_it(stay: Callable[[Tensor], float], heads: int) -> list[float]:
+    everything = stay(~_all(heads))
+    return [everything - stay(_only(head, heads)) for head in range(heads)]
+
+
+def _blind_alone(stay: Callable[[Tensor], float], heads: int) -> list[float]:
+    dark = stay(_all(heads))
+    return [stay(_only(head, heads)) - dark for head in range(heads)]
+
+
+def _dark_not_taken_off(stay: Callable[[Tensor], float], heads: int) -> list[float]:
+    return [stay(~_only(head, heads)) for head in range(heads)]
 
 
 heard.says = "heads that say the same are heard, a mute one is not, and one disturbs"
-heard.cases = lambda: [
-    (_jury(10, (30, [0]), (50, [1, 2, 4])), 5),
-    (_jury(20, (60, [0, 1]), (-5, [2])), 3),
-]
-heard.observe = lambda answer, *inputs: (
-    got.tolist() if isinstance(got := answer(*inputs), Tensor) else got
-)
+heard.cases = _juries
+heard.observe = _as_a_list
 heard.mistakes = {
-    "the artefact lives: heads that say the same look mute while the others speak; blind all but one": (
-        lambda stay, heads: [
-            stay(torch.zeros(heads) > 0) - stay(torch.arange(heads) == h) for h in range(heads)
-        ]
-    ),
-    "`moved` are those that lose their maps": (
-        lambda stay, heads: [
-            stay(torch.arange(heads) == h) - stay(torch.ones(heads) > 0) for h in range(heads)
-        ]
-    ),
-    "a mute head scores: take away what stays with all heads blind": (
-        lambda stay, heads: [stay(torch.arange(heads) != h) for h in range(heads)]
-    ),
+    "the artefact lives: heads that say the same look mute while the others speak; "
+    "blind all but one": _lost_without_it,
+    "`moved` are those that lose their maps": _blind_alone,
+    "a mute head scores: take away what stays with all heads blind": _dark_not_taken_off,
 }
 
 
-@exercise("10.8", "Whose merit it is", difficulty=2, minutes=8, equation="Shapley, 1953")
+@exercise(
+    "10.8",
+    "Whose merit it is",
+    difficulty=2,
+    minutes=8,
+    equation="Shapley, 1953",
+)
 def shapley(kept: Sequence[float], heads: int) -> list[float]:
-    """What each head adds when it is seated, the mean over all orders: head 0 is the last bit of n in kept[n]."""
-    orders, values = [*permutations(range(heads))], [0.0] * heads
+    """What each head adds when it is seated, the mean over all orders: head 0 is the last bit of n
+    in kept[n].
+    """
+    orders = [*permutations(range(heads))]
+    values = [0.0] * heads
     for order in orders:
-        seated = 0
+        seated = 0  # a bit for each head
         for head in order:
-            values[head] += (kept[seated | 1 << head] - kept[seated]) / len(orders)
-            seated |= 1 << head
+            # What a head adds depends on who was seated before it.
+            with_it = seated | 1 << head
+            values[head] += (kept[with_it] - kept[seated]) / len(orders)
+            seated = with_it
     return values
+
+
+def _games() -> list[tuple[Sequence[float], int]]:
+    # Together the two get 2 more than the sum of what each gets alone.
+    pair = [0, 1, 2, 5]
+    # Of heads 0 and 1 either will do; head 2 adds 1 alone, and 3 to one of them.
+    twins = [3, 9, 9, 9, 4, 12, 12, 12]
+    return [
+        (pair, 2),
+        (twins, 3),
+        (numbers(8).tolist(), 3),
+        (numbers(16, seed=1).tolist(), 4),
+    ]
+
+
+def _lost_if_it_leaves(kept: Sequence[float], heads: int) -> list[float]:
+    # ~(1 << head) counts from the end: all bits but this one.
+    return [kept[-1] - kept[~(1 << head)] for head in range(heads)]
 
 
 shapley.says = (
     "four games of two to four heads: twins, a pair that works only together, one that disturbs"
 )
-shapley.cases = lambda: [
-    ([0, 1, 2, 5], 2),
-    ([3, 9, 9, 9, 4, 12, 12, 12], 3),
-    (numbers(8).tolist(), 3),
-    (numbers(16, seed=1).tolist(), 4),
-]
-shapley.observe = heard.observe
+shapley.cases = _games
+shapley.observe = _as_a_list
 shapley.mistakes = {
-    "this is what is lost without each head": lambda kept, heads: [
-        kept[-1] - kept[~(1 << h)] for h in range(heads)
-    ],
+    "this is what is lost without each head": _lost_if_it_leaves,
 }
 
 
-@exercise("10.9", "Better than its group", difficulty=1, minutes=5, equation="Liu et al., 2025")
+@exercise(
+    "10.9",
+    "Better than its group",
+    difficulty=1,
+    minutes=5,
+    equation="Liu et al., 2025",
+)
 def group_loss(log_p: Tensor, rewards: Tensor) -> Tensor:
-    """The mean over all answers, (N, G), of -log p times (reward - its group's mean), divided by no deviation."""
-    return -((rewards - rewards.mean(1, keepdim=True)) * log_p).mean()
+    """The mean over all answers, (N, G), of -log p times (reward - its group's mean), divided by no
+    deviation.
+    """
+    advantage = rewards - rewards.mean(1, keepdim=True)
+    return -(advantage * log_p).mean()
+
+
+def _groups() -> list[tuple[Tensor, Tensor]]:
+    # Where all answers of a group are right, or all wrong, nothing is taught.
+    right = torch.tensor(
+        [
+            [0.0, 1, 1, 0],
+            [1, 1, 1, 1],
+            [0, 0, 1, 0],
+            [0, 0, 0, 0],
+        ]
+    )
+    # Minus 4, so that they are logarithms of small probabilities.
+    log_p = numbers(4, 4) - 4
+    log_p_of_two = numbers(2, 2, seed=1) - 4
+    return [
+        (log_p, right),
+        (log_p_of_two, torch.eye(2)),
+    ]
+
+
+def _without_baseline(log_p: Tensor, rewards: Tensor) -> Tensor:
+    return -(rewards * log_p).mean()
+
+
+def _one_mean_for_all(log_p: Tensor, rewards: Tensor) -> Tensor:
+    advantage = rewards - rewards.mean()
+    return -(advantage * log_p).mean()
+
+
+def _divided_by_deviation(log_p: Tensor, rewards: Tensor) -> Tensor:
+    # A group that agrees has a deviation of 0.
+    deviation = rewards.std(1, keepdim=True).clamp(min=1e-6)
+    return group_loss(log_p, rewards / deviation)
 
 
 group_loss.says = "groups that agree teach nothing; the gradient at log p"
-group_loss.cases = lambda: [
-    (numbers(4, 4) - 4, torch.tensor([[0.0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]])),
-    (numbers(2, 2, seed=1) - 4, torch.eye(2)),
-]
+group_loss.cases = _groups
 group_loss.observe = with_gradients("log_p")
 group_loss.mistakes = {
-    "there is no baseline: take off the group's mean": lambda log_p, rewards: (
-        -(rewards * log_p).mean()
-    ),
-    "one mean for all groups: every answer to an easy question would look good": lambda log_p, rewards: (
-        -((rewards - rewards.mean()) * log_p).mean()
-    ),
-    "this is GRPO: do not divide by the standard deviation": lambda log_p, rewards: group_loss(
-        log_p, rewards / rewards.std(1, keepdim=True).clamp(min=1e-6)
-    ),
+    "there is no baseline: take off the group's mean": _without_baseline,
+    "one mean for all groups: every answer to an easy question would look good": _one_mean_for_all,
+    "this is GRPO: do not divide by the standard deviation": _divided_by_deviation,
 }
 
 
+class _Project(NamedTuple):
+    """A trained model, scenes that no notebook has seen, and their vectors (SCENES, L, D)."""
+
+    captioner: Captioner
+    drawn: list[scenes.Scene]
+    a: Tensor
+
+
 @cache
-def _project() -> tuple[Captioner, list[scenes.Scene], Tensor]:
-    """A trained model, scenes that no notebook has seen, and their annotation vectors (SCENES, L, D)."""
-    captioner, data = (
-        Captioner.load(installed.model("scenes-soft")),
-        scenes.load(0, 0, SCENES, SEED),
-    )
+def _project() -> _Project:
+    # Cached, since every check of 10.10 asks for it, and encoding takes seconds.
+    captioner = Captioner.load(installed.model("scenes-soft"))
+    data = scenes.load(0, 0, SCENES, SEED)
     ids = [example.image_id for example in data.examples]
-    return (
-        captioner,
-        [scenes.scene(id, SEED) for id in ids],
-        Vectors(captioner, Pixels(data), ids).a,
-    )
+    drawn = [scenes.scene(id, SEED) for id in ids]
+    vectors = Vectors(captioner, Pixels(data), ids)
+    return _Project(captioner, drawn, vectors.a)
 
 
-@exercise("10.10", "Your captioner", difficulty=3, minutes=30, equation="equations 4 to 6")
+@exercise(
+    "10.10",
+    "Your captioner",
+    difficulty=3,
+    minutes=30,
+    equation="equations 4 to 6",
+)
 def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
-    """Greedy captions by `scenes-soft`, and their maps: a (B, L, D) -> B lists of words, (B, C, L)."""
-    captioner, *_ = _project()
-    output = [best for (best,) in captioner.hypotheses(a, beam=1)]
-    captions = [captioner.vocabulary.decode(each.words) for each in output]
-    maps = [each.alphas.view(len(each.alphas), -1) for each in output]
-    return captions, torch.nn.utils.rnn.pad_sequence(
-        maps, batch_first=True, padding_value=1 / a.shape[1]
-    )
+    """Greedy captions by `scenes-soft`, and their maps: a (B, L, D) -> B lists of words,
+    (B, C, L).
+    """
+    captioner = _project().captioner
+    captions = []
+    maps = []
+    for (best,) in captioner.hypotheses(a, beam=1):
+        captions.append(captioner.vocabulary.decode(best.words))
+        maps.append(best.alphas.view(len(best.alphas), -1))
+
+    # After a caption's end its maps are uniform, so that every map sums to 1.
+    uniform = 1 / a.shape[1]
+    padded = torch.nn.utils.rnn.pad_sequence(maps, batch_first=True, padding_value=uniform)
+    return captions, padded
 
 
 def named_right(words: Sequence[str], scene: scenes.Scene) -> int:
     """How many of the two objects of a scene a caption names with the right colour and shape."""
-    phrases = [dict(phrase.attributes.values()) for phrase in scenes.grammar.phrases(words)]
-    named = [(phrase.get("colour"), phrase.get("shape")) for phrase in phrases]
+    named = []
+    for phrase in scenes.grammar.phrases(words):
+        attributes = dict(phrase.attributes.values())
+        # Together: of a red star and a blue circle, "a red circle" names neither.
+        named.append((attributes.get("colour"), attributes.get("shape")))
     return sum((thing.colour, thing.shape) in named for thing in scene.objects)
 
 
 def share_on_objects(
     captions: Sequence[Sequence[str]], maps: Tensor, drawn: Sequence[scenes.Scene]
 ) -> float:
-    """Of the words that describe an object rightly, the share whose map, of (B, C, L), peaks in the object's box."""
-    hits, side = [], math.isqrt(maps.shape[2])
+    """Of the words that describe an object rightly, the share whose map, of (B, C, L), peaks in the
+    object's box.
+    """
+    side = math.isqrt(maps.shape[2])
+    hits = []
     for words, alphas, scene in zip(captions, maps, drawn, strict=True):
         for t, number in enumerate(scenes.mentions(words, scene)):
-            if number is not None:
-                y, x = ex02.centre(int(alphas[t].argmax()), (side, side), SIZE)
-                left, top, right, bottom = scene.objects[number].box
-                hits.append(left <= x <= right and top <= y <= bottom)
+            # A word that describes no object, or describes it wrongly.
+            if number is None:
+                continue
+            y, x = ex02.centre(int(alphas[t].argmax()), (side, side), SIZE)
+            left, top, right, bottom = scene.objects[number].box
+            hits.append(left <= x <= right and top <= y <= bottom)
     return sum(hits) / max(1, len(hits))
 
 
 def judge(answer: Answer, a: Tensor) -> list[str]:
     """[PASSES], or what is missing in a sentence, followed by the captions."""
-    result, (_, drawn, _) = answer(a), _project()
-    form = [
-        "expected B captions of words, decoded and without the end mark, and maps (B, C, L) that all sum to 1"
-    ]
+    result = answer(a)
+    drawn = _project().drawn
     try:
-        captions = [
-            (each if isinstance(each, str) else " ".join(each)).split() for each in result[0]
-        ]
-        fits = (
-            all({END_LABEL, "<end>"}.isdisjoint(each) for each in captions)
-            and result[1].shape[::2] == a.shape[:2]
-        )
-        fits &= max(map(len, captions)) <= result[1].shape[1] and bool(
-            ((result[1].sum(2) - 1).abs() < 1e-3).all()
-        )
+        captions = _captions(result, a)
     except Exception:  # of whatever form the result is
-        return form
-    if not fits or len(captions) != len(a):
-        return form
+        captions = None
+    if captions is None:
+        return [
+            "expected B captions of words, decoded and without the end mark, "
+            "and maps (B, C, L) that all sum to 1"
+        ]
+
+    maps = result[1]
     right = sum(map(named_right, captions, drawn))
-    own, late, early = (share_on_objects(captions, result[1].roll(n, 1), drawn) for n in (0, 1, -1))
+    own = share_on_objects(captions, maps, drawn)
+    # Maps that always lie on some object would pass as well one word too late or too early.
+    late = share_on_objects(captions, maps.roll(1, 1), drawn)
+    early = share_on_objects(captions, maps.roll(-1, 1), drawn)
     if right >= WORDS_BAR and own >= MAPS_BAR and own > max(late, early):
         return [PASSES]
-    named = (
-        f"{right} of {2 * SCENES} objects have the right colour and shape (the bar is {WORDS_BAR})"
+
+    verdict = (
+        f"{right} of {2 * SCENES} objects have the right colour and shape "
+        f"(the bar is {WORDS_BAR}); "
+        f"{own:.0%} of the words for an object have the peak of their map on it "
+        f"(the bar is {MAPS_BAR:.0%}); "
+        f"by the maps of the words before them {late:.0%}, after them {early:.0%}: "
+        "their own must be the best"
     )
-    peaks = f"{own:.0%} of the words for an object have the peak of their map on it (the bar is {MAPS_BAR:.0%})"
-    moved = f"by the maps of the words before them {late:.0%}, after them {early:.0%}: their own must be the best"
-    return [f"{named}; {peaks}; {moved}", *map(" ".join, captions)]
+    return [verdict, *map(" ".join, captions)]
 
 
-describe.says = f"at least {WORDS_BAR} of {2 * SCENES} objects of new scenes named right; each word's own map beats its neighbours'"
-describe.cases = lambda: [(_project()[2],)]
+def _captions(result: Any, a: Tensor) -> list[list[str]] | None:
+    """The captions of a result in words; None, or an exception, if its form is wrong."""
+    said, maps = result[0], result[1]
+    captions = []
+    for caption in said:
+        text = caption if isinstance(caption, str) else " ".join(caption)
+        captions.append(text.split())
+
+    if len(captions) != len(a) or maps.shape[::2] != a.shape[:2]:
+        return None
+    if max(map(len, captions)) > maps.shape[1]:
+        return None
+    if not ((maps.sum(2) - 1).abs() < 1e-3).all():
+        return None
+    if any(END_LABEL in words or "<end>" in words for words in captions):
+        return None
+    return captions
+
+
+def _first_line(expected: Any, got: Any) -> str:
+    return got[0]
+
+
+describe.says = (
+    f"at least {WORDS_BAR} of {2 * SCENES} objects of new scenes named right; "
+    "each word's own map beats its neighbours'"
+)
+describe.cases = lambda: [(_project().a,)]
 describe.observe = judge
-describe.advise = lambda expected, got: got[0]
+describe.advise = _first_line
+# A hundred scenes, by whatever the learner has written.
 describe.seconds = 120.0

@@ -1,4 +1,7 @@
-"""Sealed guesses: a cell that begins with `seal` shows nothing until its reader has guessed, or typed `skip`."""
+"""Sealed guesses.
+
+A cell that begins with `seal` shows nothing until its reader has guessed, or typed `skip`.
+"""
 
 import os
 from collections.abc import Sequence
@@ -12,17 +15,18 @@ from IPython.utils.capture import capture_output
 from satcourse.widgets import still
 from satlib.files import read_json, write_json
 
-KEPT = Path(
-    "guesses.json"
-)  # beside the notebook: what was asked, the ends of the first range, and the truth
+# Beside the notebook: what was asked, the ends of the first range, and the truth.
+KEPT = Path("guesses.json")
 skip = "skip"
 _guess: Any = skip  # of the cell that runs
 
 
 def seal(guess: Any) -> None:
-    """Hide what the rest of this cell prints and draws, unless its reader has guessed: a range (low, high), a number, or `skip`.
+    """Hide what the rest of this cell prints and draws, unless its reader has guessed.
 
-    Everything is computed, so that later cells run. A notebook executed to be stored is sealed nowhere.
+    A guess is a range (low, high), a number, or `skip`; anything else raises ValueError.
+    Everything is computed, so that later cells run. A notebook executed to be stored is sealed
+    nowhere.
     """
     global _guess
     _guess = guess
@@ -34,9 +38,12 @@ def seal(guess: Any) -> None:
             )
     elif guess is not ... and guess != skip and not isinstance(guess, Number):
         raise ValueError("a guess is a range, such as (20, 40), a number, or skip")
+
     shell = get_ipython()
     if guess is not ... or shell is None or still.ENVIRONMENT in os.environ:
         return
+
+    # Not a `with` block: the cell's own lines are what is to be hidden, up to its end.
     hidden = capture_output()
     hidden.__enter__()
 
@@ -44,26 +51,32 @@ def seal(guess: Any) -> None:
         shell.events.unregister("post_run_cell", end)
         hidden.__exit__(None, None, None)
         print(
-            "Sealed. Put a range that you are 80 % sure of, or skip, in place of the dots; run that cell and this one."
+            "Sealed. Put a range that you are 80 % sure of, or skip, in place of the dots; "
+            "run that cell and this one."
         )
 
     shell.events.register("post_run_cell", end)
 
 
 def reveal(what: str, truth: float) -> None:
-    """Print a number beside the guess of this cell; a range is kept for notebook 10, the first of each question."""
+    """Print a number beside the guess of this cell; a range is kept for notebook 10.
+
+    Of several ranges for one question the first is kept.
+    """
     text = f"{what}: {float(truth):.3g}"
     if isinstance(_guess, Number):
         text += f" (you guessed {_guess:g})"
     elif isinstance(_guess, Sequence) and _guess != skip:
         low, high = _guess
-        text += (
-            f" ({'inside' if low <= truth <= high else 'outside'} your range, {low:g} to {high:g})"
-        )
+        where = "inside" if low <= truth <= high else "outside"
+        text += f" ({where} your range, {low:g} to {high:g})"
+        # What is kept already comes last and wins: a second guess is made with the truth in view.
         write_json(KEPT, {what: [low, high, float(truth)], **kept()})
     print(text)
 
 
 def kept() -> dict[str, list[float]]:
     """The ranges and truths of this folder's notebooks, by what was asked."""
-    return read_json(KEPT, dict[str, list[float]], "guesses", "delete it") if KEPT.exists() else {}
+    if not KEPT.exists():
+        return {}
+    return read_json(KEPT, dict[str, list[float]], "guesses", "delete it")

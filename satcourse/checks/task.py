@@ -1,4 +1,4 @@
-"""The definition of an exercise: a reference, cases, and its likeliest mistakes; and inputs for the cases."""
+"""The definition of an exercise: a reference, cases, likeliest mistakes; and inputs for cases."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,45 +11,56 @@ from torch import Tensor
 from satcourse.checks.calls import Failed
 
 Answer = Callable[..., Any]
-Advice = Callable[
-    [Any, Any], str | None
-]  # from the expected and the learner's result, what to say; None: nothing
+# From the expected and the learner's result, what to say; None: nothing.
+Advice = Callable[[Any, Any], str | None]
+GRADIENT = "the gradient at "  # so begin the names of the parts that are gradients
+
+
+def _call(answer: Answer, *inputs: Any) -> Any:
+    return answer(*inputs)
 
 
 @dataclass(eq=False)
 class Task:
-    """One exercise: its card, which `exercise` writes, and its check, whose parts are then given one by one.
+    """One exercise: its card, which `exercise` writes, and its check, given part by part.
 
-    A call of the task is a call of the reference, whose keywords make mistakes.
+    A call of the task is a call of the reference.
     """
 
+    # The card.
     id: str  # of the notebook and the task, as "4.2"
     name: str  # of the function that the learner writes
     title: str
     difficulty: int  # 1 to 3
     minutes: int
-    equation: str  # its source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1"; "" if it has none
-    reference: Answer  # a right function; satlib's own if it has one
-    cases: Callable[[], Sequence[tuple[Any, ...]]] = (
-        tuple  # creates the inputs, a tuple for each call
-    )
-    says: str = ""  # what a right answer was checked against, for the message of success
-    mistakes: Mapping[str, Answer] = field(
-        default_factory=dict
-    )  # messages, and functions that make the mistakes
-    # Called with a function and a case's inputs; what it returns is compared.
-    observe: Answer = lambda answer, *inputs: answer(*inputs)
-    tolerance: float = 1e-4  # relative to the largest value
-    seconds: float = 10.0  # the time limit of one call; at the first call of some functions torch loads further modules
-    given: Callable[..., str] | None = (
-        None  # describes a case's inputs; by default short inputs are shown as they are
-    )
-    parts: Sequence[str] = ()  # the names of a result's elements, for the messages: ("h", "c")
-    advise: Advice | None = None  # what to say of a wrong result that no mistake explains
+    # The source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1"; "" if it has none.
+    equation: str
 
-    def __call__(self, *inputs: Any, **mistake: Any) -> Any:
+    # A right function; satlib's own if it has one. Its docstring says what is asked, and the names
+    # of its parameters stand in the messages.
+    reference: Answer
+    # Creates the inputs, a tuple for each call.
+    cases: Callable[[], Sequence[tuple[Any, ...]]] = tuple
+    # What a right answer was checked against, for the message of success.
+    says: str = ""
+    # Messages, and functions that make the mistakes. The first that does what the learner's
+    # function does is reported.
+    mistakes: Mapping[str, Answer] = field(default_factory=dict)
+    # Called with a function and a case's inputs; what it returns is compared.
+    observe: Answer = _call
+    tolerance: float = 1e-4  # relative to the largest value
+    # The time limit of one call: generous, since torch loads modules when a function is first used.
+    seconds: float = 10.0
+    # Describes a case's inputs; by default short inputs are shown as they are.
+    given: Callable[..., str] | None = None
+    # The names of a result's elements, for the messages: ("h", "c").
+    parts: Sequence[str] = ()
+    # What to say of a wrong result that no mistake explains.
+    advise: Advice | None = None
+
+    def __call__(self, *inputs: Any) -> Any:
         """The reference's result."""
-        return self.reference(*inputs, **mistake)
+        return self.reference(*inputs)
 
     @property
     def todo(self) -> str:
@@ -61,9 +72,11 @@ def exercise(
     id: str, title: str, difficulty: int, minutes: int, equation: str = ""
 ) -> Callable[[Answer], Task]:
     """Make a task of its reference: a decorator. The arguments are those attributes of `Task`."""
-    return lambda function: Task(
-        id, function.__name__, title, difficulty, minutes, equation, function
-    )
+
+    def task(reference: Answer) -> Task:
+        return Task(id, reference.__name__, title, difficulty, minutes, equation, reference)
+
+    return task
 
 
 def generator(seed: int) -> torch.Generator:
@@ -82,19 +95,25 @@ def distribution(*shape: int, seed: int = 0, sharp: float = 1.0) -> Tensor:
 
 
 def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
-    """The gradients of a learner's loss at tensors, by their names; what is no number is returned as it is."""
-    if not isinstance(loss, Number) and not (isinstance(loss, Tensor) and not loss.dim()):
+    """The gradients of a learner's loss at tensors, by their names; not a number: as it is.
+
+    Raises Failed if the loss is cut off from its graph.
+    """
+    is_scalar = isinstance(loss, Tensor) and not loss.dim()
+    if not isinstance(loss, Number) and not is_scalar:
         return loss
     if not isinstance(loss, Tensor) or not loss.requires_grad:
         raise Failed(
-            "nothing is left to learn from: the result is cut off from the graph (by detach, item or no_grad?)"
+            "nothing is left to learn from: "
+            "the result is cut off from the graph (by detach, item or no_grad?)"
         )
+
     values = torch.autograd.grad(loss, [*leaves.values()], retain_graph=True, allow_unused=True)
-    pairs = zip(leaves.items(), values, strict=True)
-    return {
-        f"the gradient at {name}": torch.zeros_like(leaf) if g is None else g
-        for (name, leaf), g in pairs
-    }
+    found = {}
+    for (name, leaf), value in zip(leaves.items(), values, strict=True):
+        # An input that plays no part has a gradient of 0, and the message says where.
+        found[GRADIENT + name] = torch.zeros_like(leaf) if value is None else value
+    return found
 
 
 def without_graph(results: Any) -> Any:
@@ -107,28 +126,46 @@ def without_graph(results: Any) -> Any:
 
 
 def with_gradients(*names: str, parts: Sequence[str] = ("",)) -> Answer:
-    """An `observe` that compares a result, or its parts, and the gradients of a sum over it at the first inputs, which are so named."""
+    """An `observe` that compares a result, or its parts, and gradients.
+
+    These are of a weighted sum over the result, at the first inputs, which are so named.
+    """
 
     def observe(answer: Answer, *inputs: Any) -> Any:
         leaves = [value.requires_grad_() for value in inputs[: len(names)]]
-        copies = [leaf * 1 for leaf in leaves]  # a leaf would not let itself be changed
+        # Copies, since torch refuses to change a leaf in place: the message would be torch's.
+        copies = [leaf * 1 for leaf in leaves]
         output = answer(*copies, *inputs[len(names) :])
+
         for leaf, copy in zip(leaves, copies, strict=True):
+            # The engine knows the inputs themselves, and says that one came back, or was changed.
             if output is copy:
                 return leaf
             leaf.data.copy_(copy.detach())
+
         if isinstance(output, Number):
             return gradients(output, {})  # refuses it
         tensors = output if isinstance(output, (tuple, list)) else [output]
         if len(tensors) != len(parts) or not all(isinstance(each, Tensor) for each in tensors):
             return output
-        total = sum((each.flatten() * torch.linspace(1, 2, each.numel())).sum() for each in tensors)
-        values = {part: each.detach() for part, each in zip(parts, tensors, strict=True)}
-        try:
-            return values | gradients(total, dict(zip(names, leaves, strict=True)))
-        except RuntimeError:
-            raise Failed(
-                "no way back for the gradients: it changes in place (`x /= y`) what they need"
-            ) from None
+
+        return _parts_and_gradients(
+            dict(zip(parts, tensors, strict=True)), dict(zip(names, leaves, strict=True))
+        )
 
     return observe
+
+
+def _parts_and_gradients(parts: Mapping[str, Tensor], leaves: Mapping[str, Tensor]) -> Any:
+    """A result's parts, and the gradients of a weighted sum over them, by their names."""
+    # Different weights: a softmax sums to 1, and the gradient of a plain sum over it is 0.
+    total = sum(
+        (each.flatten() * torch.linspace(1, 2, each.numel())).sum() for each in parts.values()
+    )
+    values = {name: each.detach() for name, each in parts.items()}
+    try:
+        return values | gradients(total, leaves)
+    except RuntimeError:
+        raise Failed(
+            "no way back for the gradients: it changes in place (`x /= y`) what they need"
+        ) from None

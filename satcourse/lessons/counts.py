@@ -1,5 +1,7 @@
-"""Word counts and caption lengths of Flickr8k by satlib's tokeniser, which can be distributed where its captions cannot:
-flickr8k-counts.tsv beside this file has a column for each split and rows such as "length 7" and "word dog".
+"""Word counts and caption lengths of Flickr8k by satlib's tokeniser.
+
+They can be distributed, while the captions cannot: flickr8k-counts.tsv beside this file has a
+column for each split and rows such as "length 7" and "word dog".
 """
 
 from collections import Counter
@@ -20,14 +22,16 @@ class Counts(NamedTuple):
 def read() -> dict[str, Counts]:
     """The counts of Flickr8k, by split."""
     found = {split: Counts(Counter(), Counter()) for split in SPLITS}
-    for _, line in read_lines(Path(__file__).with_name("flickr8k-counts.tsv"))[
-        2:
-    ]:  # after the header and the images
+    lines = read_lines(Path(__file__).with_name("flickr8k-counts.tsv"))
+    # The first two are the header and the number of images.
+    for _, line in lines[2:]:
         label, *row = line.split("\t")
         kind, name = label.split(" ")
-        for counts, number in zip(found.values(), map(int, row), strict=True):
+        for counts, number in zip(found.values(), row, strict=True):
             if kind == "word":
-                counts.words[name] = number
+                counts.words[name] = int(number)
             else:
-                counts.lengths[int(name)] = number
+                counts.lengths[int(name)] = int(number)
+
+    # A plus drops what occurs in another split alone.
     return {split: Counts(+counts.lengths, +counts.words) for split, counts in found.items()}

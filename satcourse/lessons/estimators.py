@@ -1,6 +1,7 @@
 """The bound on a case small enough to sum over every path (section 4.1).
 
-A tiny decoder is run along all L^C paths s, which gives log p(y|a), the bound L_s and its gradient exactly.
+A tiny decoder is run along all L^C paths s, which gives log p(y|a), the bound L_s and its gradient
+exactly.
 """
 
 import itertools
@@ -21,14 +22,11 @@ PLACES, WORDS, VOCABULARY, DIM = 4, 3, 5, 3
 
 @dataclass(frozen=True)
 class Paths:
-    """Every path of a caption, P = L^C of them, in the order of `itertools.product`.
+    """Every path of a caption, P = L^C of them, in the order of `itertools.product`."""
 
-    places: s_1..s_C, (P, C). log_p_place: log p(s_t|s_<t,a), (P, C). log_p_word: log p(y_t|s_1..s_t,a), (P, C).
-    """
-
-    places: Tensor
-    log_p_place: Tensor
-    log_p_word: Tensor
+    places: Tensor  # s_1..s_C: (P, C)
+    log_p_place: Tensor  # log p(s_t|s_<t,a): (P, C)
+    log_p_word: Tensor  # log p(y_t|s_1..s_t,a): (P, C)
 
     @property
     def log_p_path(self) -> Tensor:
@@ -52,61 +50,75 @@ class Paths:
 
 
 class PathGradients(NamedTuple):
-    """What equation 11 is made of, path by path, over W weights: d log p(y|s,a) / dW (P, W), d log p(s_t|s_<t,a) / dW (P, C, W)."""
+    """What equation 11 is made of, path by path, over W weights."""
 
-    likelihood: Tensor
-    score: Tensor
+    likelihood: Tensor  # d log p(y|s,a) / dW: (P, W)
+    score: Tensor  # d log p(s_t|s_<t,a) / dW: (P, C, W)
 
 
 def tiny(seed: int = 0) -> tuple[Decoder, Tensor, Tensor]:
-    """A decoder of some 300 weights, annotation vectors (1, L, D) and a caption (1, C), all in double precision."""
+    """A decoder of some 300 weights, annotation vectors (1, L, D) and a caption (1, C), all in
+    double precision.
+    """
+    # Its own generator: the numbers of other cells stay as they are.
     generator = torch.Generator().manual_seed(seed)
     config = DecoderConfig(embedding=3, hidden=4, attention="hard", attention_hidden=4, dropout=0.0)
     decoder = Decoder(config, DIM, VOCABULARY).double()
     with torch.no_grad():
-        for weight in decoder.parameters():  # large enough for looks to matter
-            weight.copy_(1.5 * torch.randn(weight.shape, generator=generator, dtype=torch.double))
+        for weight in decoder.parameters():
+            drawn = torch.randn(weight.shape, generator=generator, dtype=torch.double)
+            # Large enough for looks to matter.
+            weight.copy_(1.5 * drawn)
+
     a = torch.randn(1, PLACES, DIM, generator=generator, dtype=torch.double)
-    return decoder.train(), a, torch.randint(0, VOCABULARY, (1, WORDS), generator=generator)
+    caption = torch.randint(0, VOCABULARY, (1, WORDS), generator=generator)
+    return decoder.train(), a, caption
 
 
 def every_path(decoder: Decoder, a: Tensor, caption: Tensor) -> Paths:
     """Run the decoder along each of the P = L^C paths: a (1, L, D), caption (1, C)."""
-    places = torch.tensor(
-        list(itertools.product(range(a.shape[1]), repeat=caption.shape[1]))
-    )  # (P, C)
-    attention, columns, captions = (
-        decoder.attention,
-        iter(places.T),
-        caption.expand(len(places), -1),
-    )
+    L = a.shape[1]
+    C = caption.shape[1]
+    places = torch.tensor(list(itertools.product(range(L), repeat=C)))  # (P, C)
+    captions = caption.expand(len(places), -1)  # (P, C)
+
+    # All paths are one batch, in which each "draws" its own places.
+    attention = decoder.attention
     assert isinstance(attention, HardAttention)
+    columns = iter(places.T)
     attention.draw = lambda alpha: next(columns)  # type: ignore[method-assign]
     try:
         output = decoder(a.expand(len(places), -1, -1), captions)
     finally:
+        # The method of the class is found again.
         del attention.draw
-    return Paths(
-        places, log_probability(output.alphas, places), -word_losses(output.logits, captions)
-    )
+
+    log_p_place = log_probability(output.alphas, places)
+    return Paths(places, log_p_place, -word_losses(output.logits, captions))
 
 
 def path_gradients(paths: Paths, weights: Sequence[Tensor]) -> PathGradients:
     """The gradients that equation 11 weighs by p(s|a) and adds up, of every path on its own."""
-    likelihood, score = (
-        jacobian(paths.log_p_caption, weights),
-        jacobian(paths.log_p_place.flatten(), weights),
-    )
+    likelihood = jacobian(paths.log_p_caption, weights)
+    score = jacobian(paths.log_p_place.flatten(), weights)
     return PathGradients(likelihood, score.unflatten(0, paths.places.shape))
 
 
 def jacobian(values: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """The gradient of each value over `weights`, flat and in their order, 0 for a weight without a part: (R,) -> (R, W)."""
-    R, one_hot = len(values), torch.eye(len(values), dtype=values.dtype)
+    """The gradient of each value over `weights`, flat and in their order, 0 for a weight without a
+    part: (R,) -> (R, W).
+    """
+    R = len(values)
+    one_hot = torch.eye(R, dtype=values.dtype)
+    # One pass for all values: row r of the batch is the gradient of value r.
     gradients = torch.autograd.grad(
         values, weights, one_hot, retain_graph=True, allow_unused=True, is_grads_batched=True
     )
-    pairs = zip(gradients, weights, strict=True)
-    return torch.cat(
-        [values.new_zeros(R, w.numel()) if g is None else g.flatten(1) for g, w in pairs], 1
-    )
+
+    columns = []
+    for gradient, weight in zip(gradients, weights, strict=True):
+        if gradient is None:
+            columns.append(values.new_zeros(R, weight.numel()))
+        else:
+            columns.append(gradient.flatten(1))
+    return torch.cat(columns, 1)

@@ -1,4 +1,6 @@
-"""Train a decoder further by one objective or another (notebook 06): the same weights, captions and steps."""
+"""Train a decoder further by one objective or another (notebook 06): the same weights, captions and
+steps.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,20 +20,25 @@ Loss = Callable[[Decoder, Tensor, Tensor], Tensor]  # of a (B, L, D) and caption
 
 
 class Captions(NamedTuple):
-    """A split: annotation vectors (I, L, D), and its captions by their number of words: the image's row (n,), ids (n, C)."""
+    """A split of I images, and its captions by their number of words."""
 
-    vectors: Tensor
-    by_length: list[tuple[Tensor, Tensor]]
+    vectors: Tensor  # annotation vectors: (I, L, D)
+    by_length: list[
+        tuple[Tensor, Tensor]
+    ]  # n captions of C words: the image's row (n,), ids (n, C)
 
 
 @torch.no_grad()
 def captions(captioner: Captioner, data: CaptionSet, split: str) -> Captions:
     """Read a split once."""
-    examples, reader = list(data.split(split)), Pixels(data)
-    parts = [examples[k : k + 50] for k in range(0, len(examples), 50)]
-    vectors = torch.cat(
-        [captioner.annotations(reader.read([each.image_id for each in part])) for part in parts]
-    )
+    examples = list(data.split(split))
+    reader = Pixels(data)
+    vectors = []
+    # 50 at a time, so that not all pictures are in memory at once.
+    for start in range(0, len(examples), 50):
+        ids = [example.image_id for example in examples[start : start + 50]]
+        vectors.append(captioner.annotations(reader.read(ids)))
+
     by_length: dict[int, tuple[list[int], list[list[int]]]] = {}
     for row, example in enumerate(examples):
         for reference in example.references:
@@ -39,9 +46,9 @@ def captions(captioner: Captioner, data: CaptionSet, split: str) -> Captions:
             rows, words = by_length.setdefault(len(ids), ([], []))
             rows.append(row)
             words.append(ids)
-    return Captions(
-        vectors, [(torch.tensor(rows), torch.tensor(words)) for rows, words in by_length.values()]
-    )
+
+    tensors = [(torch.tensor(rows), torch.tensor(words)) for rows, words in by_length.values()]
+    return Captions(torch.cat(vectors), tensors)
 
 
 def soft_loss(decoder: Decoder, a: Tensor, words: Tensor) -> Tensor:
@@ -58,23 +65,26 @@ def train(
     steps: int = 300,
     seed: int = 0,
 ) -> Decoder:
-    """Train a decoder with the weights of `start` and "soft" or "hard" attention, as notebook 06 does; `start` stays as it is."""
-    decoder = Decoder(
-        replace(start.config, attention=attention),
-        data.vectors.shape[2],
-        start.embedding.num_embeddings,
-    )
+    """Train a decoder with the weights of `start` and "soft" or "hard" attention, as notebook 06
+    does; `start` stays as it is.
+    """
+    config = replace(start.config, attention=attention)
+    decoder = Decoder(config, data.vectors.shape[2], start.embedding.num_embeddings)
     decoder.load_state_dict(start.state_dict())
+
     optimiser = torch.optim.Adam(decoder.train().parameters(), 3e-4)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    generator = torch.Generator().manual_seed(
-        seed
-    )  # of the captions, so that every objective sees the same ones
+    # The captions have their own generator, so that every objective sees the same ones, however
+    # many random numbers it draws itself.
+    generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
+
+    # Batches have captions of one length; a length is drawn as often as captions have it.
     shares = torch.tensor([float(len(rows)) for rows, _ in data.by_length])
     for _ in range(steps):
         rows, words = data.by_length[torch.multinomial(shares, 1, generator=generator)]
         picked = torch.randint(len(rows), (batch,), generator=generator)
+
         optimiser.zero_grad()
         loss(decoder, data.vectors[rows[picked]], words[picked]).backward()
         nn.utils.clip_grad_norm_(decoder.parameters(), 5.0)

@@ -1,1 +1,3 @@
-"""What a reader moves and looks at: the word scrubber, steered attention, drawings of search trees."""
+"""What a reader moves and looks at: the word scrubber, steered attention, drawings of search
+trees.
+"""

@@ -20,27 +20,38 @@ _CHANGED, _ELSE = "#d55e00", "#e69f00"
 def gallery_figure(
     pictures: Sequence[tuple[np.ndarray, Sequence[str], Collection[int], str]], columns: int = 4
 ) -> plots.Photographs:
-    """Draw images with their captions below, wrong words in orange italics, and a line with the truth below that.
+    """Draw images with their captions below, wrong words in orange italics, and a line with the
+    truth below that.
 
-    pictures: for each image (pixels (H, W, 3), words of the caption, indices of the wrong words, the truth or "").
+    pictures: for each image (pixels (H, W, 3), words of the caption, indices of the wrong words,
+    the truth or "").
     """
-    rows = -(-len(pictures) // columns)
+    rows = -(-len(pictures) // columns)  # rounded up
     # 144, as it is displayed: at another resolution words have other widths.
     figure = plots.Photographs(figsize=(10, 3.5 * rows * 4 / columns), dpi=144)
-    wide, high = 100 / columns, 35 * 4 / columns
+
+    # In units of 1 % of the figure's width.
+    wide = 100 / columns
+    high = 35 * 4 / columns
     axis = _canvas(figure, 100, high * rows)
     for number, (pixels, words, wrong, truth) in enumerate(pictures):
-        x, top = wide * (number % columns) + 1, high * (rows - number // columns) - 0.5
+        x = wide * (number % columns) + 1
+        top = high * (rows - number // columns) - 0.5
         _inside(axis, pixels, (x, top - wide + 2, wide - 2, wide - 2))
-        at, line = x, top - wide - 0.2
+
+        at = x
+        line = top - wide - 0.2
         for index, word in enumerate(words):
-            style: dict[str, Any] = (
-                {"color": _CHANGED, "style": "italic", "weight": "bold"} if index in wrong else {}
-            )
+            style: dict[str, Any] = {}
+            if index in wrong:
+                style = {"color": _CHANGED, "style": "italic", "weight": "bold"}
             text = axis.text(at, line, word, fontsize=10, va="baseline", parse_math=False, **style)
             length = text.get_window_extent().width / figure.bbox.width * 100
-            if at > x and at + length > x + wide - 2:  # does not fit: continue on the next line
-                at, line = x, line - 2.1
+
+            # A word that does not fit continues on the next line, unless it is the first.
+            if at > x and at + length > x + wide - 2:
+                at = x
+                line -= 2.1
                 text.set_position((at, line))
             at += length + 0.5
         axis.text(x, line - 0.8, truth, fontsize=9, va="top", color=INK, parse_math=False)
@@ -54,47 +65,45 @@ def answers_figure(
     view: str = "whole",
     tints: Mapping[str, str] | None = None,
 ) -> plots.Photographs:
-    """Draw what a captioner says at one step if all its attention is forced to one place: a word on each place.
+    """Draw what a captioner says at one step if all its attention is forced to one place: a word on
+    each place.
 
-    answers: each place's word and its probability, which is its opacity, by the rows of the annotation grid. word: the model's own,
-    drawn bold. view: how the encoder crops the photograph. tints: behind each word; by default `word` is on blue, others on orange.
+    answers: each place's word and its probability, which is its opacity, by the rows of the
+    annotation grid. word: the model's own, drawn bold. view: how the encoder crops the photograph.
+    tints: behind each word; by default `word` is on blue, others on orange.
     """
     tints = tints or {word: "#56b4e9"}
     pixels = plots.scaled(photo, 448)
     height, width = pixels.shape[:2]
-    figure = plots.Photographs(
-        figsize=(8.4 * width / max(height, width), 8.4 * height / max(height, width))
-    )
+    longer = max(height, width)
+    figure = plots.Photographs(figsize=(8.4 * width / longer, 8.4 * height / longer))
     axis = _canvas(figure, width, height)
     _inside(axis, pixels, (0, 0, width, height))
+
+    # The grid lies on what the encoder sees of the photograph.
     left, top, right, bottom = (edge * width / photo.width for edge in seen_box(photo.size, view))
-    high, wide = (bottom - top) / len(answers), (right - left) / len(answers[0])
+    high = (bottom - top) / len(answers)
+    wide = (right - left) / len(answers[0])
+
     # One size for all: that at which the longest answer fits its place.
-    widest = max(
-        TextPath((0, 0), answer, size=10).get_extents().width
-        for line in answers
-        for answer, _ in line
-    )
-    size = min(9.0, 9.0 * 72 * figure.get_figwidth() * wide / width / (widest + 4))
+    widths = []
+    for line in answers:
+        for answer, _ in line:
+            widths.append(TextPath((0, 0), answer, size=10).get_extents().width)
+    size = min(9.0, 9.0 * 72 * figure.get_figwidth() * wide / width / (max(widths) + 4))
+
     for row, line in enumerate(answers):
         for column, (answer, p) in enumerate(line):
-            x, y = left + wide * column, height - top - high * (row + 1)
+            x = left + wide * column
+            # Rows are counted from the top, y from the bottom.
+            y = height - top - high * (row + 1)
             axis.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=INK, linewidth=0.5))
-            style: dict[str, Any] = {
-                "color": "0.1",
-                "weight": "bold" if answer == word else "normal",
-                "alpha": p,
-            }
-            style["bbox"] = {
-                "boxstyle": "round,pad=0.2",
-                "ec": "none",
-                "fc": tints.get(answer, _ELSE),
-                "alpha": p,
-            }
-            x, y = x + wide / 2, y + high / 2
-            axis.text(
-                x, y, answer, ha="center", va="center", fontsize=size, parse_math=False, **style
-            )
+
+            tint = tints.get(answer, _ELSE)
+            text = axis.text(x + wide / 2, y + high / 2, answer, color="0.1", alpha=p)
+            text.set(ha="center", va="center", fontsize=size, parse_math=False)
+            text.set(weight="bold" if answer == word else "normal")
+            text.set_bbox({"boxstyle": "round,pad=0.2", "ec": "none", "fc": tint, "alpha": p})
     return figure
 
 
@@ -110,7 +119,12 @@ def _canvas(figure: plots.NotebookFigure, width: float, height: float) -> Axes:
 def _inside(axis: Axes, pixels: np.ndarray, place: tuple[float, float, float, float]) -> None:
     """An image in its own aspect ratio, centred in (left, bottom, width, height)."""
     x, y, width, height = place
-    factor = min(width / pixels.shape[1], height / pixels.shape[0])
-    across, up = factor * pixels.shape[1], factor * pixels.shape[0]
-    left, low = x + (width - across) / 2, y + (height - up) / 2
+    H, W = pixels.shape[:2]
+    factor = min(width / W, height / H)
+    across = factor * W
+    up = factor * H
+
+    left = x + (width - across) / 2
+    low = y + (height - up) / 2
+    # Below everything else, whatever is drawn first.
     axis.imshow(pixels, extent=(left, left + across, low, low + up), zorder=0)

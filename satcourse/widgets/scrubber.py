@@ -1,5 +1,5 @@
-"""A caption to press: press a word, and the picture shows where the model looked; click on the picture, and it looks there; press
-another word, and the caption goes on from that.
+"""A caption to press: press a word, and the picture shows where the model looked; click on the
+picture, and it looks there; press another word, and the caption goes on from that.
 
 Scrubber(satlib.load("scenes-soft"), {"a scene": scenes.scene("test-000000").photo()})
 """
@@ -22,44 +22,58 @@ from satlib.errors import SatlibError
 from satlib.evaluation import plots
 from satlib.model.captioner import Captioner
 
-_WIDE = (
-    760  # pixels of the whole widget; JupyterLab and Colab have room for it beside their own panels
-)
-_LONGEST = 406  # pixels of the picture's longer side
+# Pixels of the whole widget: JupyterLab and Colab have room for it beside their own panels.
+_WIDE = 760
+_PICTURE = 406  # pixels of the picture's longer side
 _BLUE, _ORANGE = "#0072b2", "#d55e00"
 STILL = (
-    "> **Run > Run All Cells**, and here are words to press, and a picture to click on. Until then, all its steps at once; the "
-    "thin line surrounds where the light has at least half of its maximum:"
+    "> **Run > Run All Cells**, and here are words to press, and a picture to click on. "
+    "Until then, all its steps at once; the thin line surrounds where the light has at least half "
+    "of its maximum:"
 )
 
 
 class Scrubber:
-    """A caption of buttons, and the picture in its own colours where the model looks at the chosen word.
+    """A caption of buttons, and the picture in its own colours where the model looks at the chosen
+    word.
 
-    A click on the picture forces all attention of the chosen word to that place; a second click releases it. A word that is pressed
-    or typed stands in place of the chosen one. The words before it stay, and the model continues after it (greedily, as
-    `reading.read`). Pressing the controls in code acts like a hand.
+    A click on the picture forces all attention of the chosen word to that place; a second click
+    releases it. A word that is pressed or typed stands in place of the chosen one. The words before
+    it stay, and the model continues after it (greedily, as `reading.read`). Pressing the controls
+    in code acts like a hand.
 
-    own, reading: the caption with nothing forced, and the one that is shown. index: of the chosen word. places: word index -> (row, column) that the word is
-    forced to look at. said: the first words, up to the last that was pressed or typed. cells: a transparent button over each place.
+    own, reading: the caption with nothing forced, and the one that is shown. index: of the chosen
+    word. places: word index -> (row, column) that the word is forced to look at. said: the first
+    words, up to the last that was pressed or typed. cells: a transparent button over each place.
     """
 
     def __init__(self, captioner: Captioner, pictures: Mapping[str, Image.Image]) -> None:
-        self._captioner, self._pictures = captioner, pictures
+        self._captioner = captioner
+        self._pictures = pictures
         self._grid = captioner.encoder.grid
+        self._create_controls()
+        self._lay_out()
+        self._connect()
+        self._start_over()
+
+    def _create_controls(self) -> None:
         self.picture = ipywidgets.Dropdown(
-            options=list(pictures), description="picture", layout={"width": "260px"}
+            options=list(self._pictures), description="picture", layout={"width": "260px"}
         )
         self.release = ipywidgets.Button(
             description="let it go on by itself", layout={"width": "190px"}
         )
-        self.words, self.sentence = [], ipywidgets.HBox(layout={"flex_flow": "row wrap"})
-        self.note, self._heading = ipywidgets.HTML(layout={"width": "310px"}), ipywidgets.HTML()
+        # Buttons of words are created when a caption first has so many.
+        self.words = []
+        self.sentence = ipywidgets.HBox(layout={"flex_flow": "row wrap"})
+        self.note = ipywidgets.HTML(layout={"width": "310px"})
+        self._heading = ipywidgets.HTML()
         self.alternatives = [
             ipywidgets.Button(layout={"width": "110px"}) for _ in range(ALTERNATIVES)
         ]
         self._bars = [ipywidgets.HTML(layout={"width": "190px"}) for _ in range(ALTERNATIVES)]
-        words = captioner.vocabulary.words[2:]
+        # Without the end mark and UNKNOWN, which nobody types.
+        words = self._captioner.vocabulary.words[2:]
         self.instead = ipywidgets.Combobox(
             placeholder="or type a word", options=words, continuous_update=False
         )
@@ -67,48 +81,70 @@ class Scrubber:
         self.cells = [
             self._cell(row, column) for row, column in itertools.product(*map(range, self._grid))
         ]
-        self._over = ipywidgets.GridBox([self.image, *self.cells], layout={"overflow": "hidden"})
 
+    def _lay_out(self) -> None:
+        """The picture with its buttons, the alternatives beside it, the sentence above both."""
+        self._over = ipywidgets.GridBox([self.image, *self.cells], layout={"overflow": "hidden"})
         rows = [ipywidgets.HBox(pair) for pair in zip(self.alternatives, self._bars, strict=True)]
         beside = ipywidgets.VBox([self._heading, *rows, self.instead, self.note, self.release])
         beside.layout.margin = "0 0 0 24px"
-        head = [self.picture] if len(pictures) > 1 else []
-        body = ipywidgets.HBox([self._over, beside])
-        self.box = ipywidgets.VBox([*head, self.sentence, body], layout={"width": f"{_WIDE + 8}px"})
 
+        parts: list[Any] = [self.sentence, ipywidgets.HBox([self._over, beside])]
+        # One picture leaves nothing to choose.
+        if len(self._pictures) > 1:
+            parts.insert(0, self.picture)
+        self.box = ipywidgets.VBox(parts, layout={"width": f"{_WIDE + 8}px"})
+
+    def _connect(self) -> None:
+        """Say what happens when a control is pressed or changed."""
         for number, button in enumerate(self.alternatives):
-            button.on_click(
-                lambda _, number=number: self.say(self.reading.alternatives[self.index][number][0])
-            )
+            button.on_click(lambda _, number=number: self._say_alternative(number))
         self.picture.observe(self._start_over, "value")
-        self.instead.observe(lambda change: change["new"] and self.say(change["new"]), "value")
+        self.instead.observe(self._typed, "value")
         self.release.on_click(lambda _: self._continue({}, []))
-        self._start_over()
 
     def _ipython_display_(self) -> None:
         still.show(self.box, STILL, self.figure)
 
     def figure(self) -> Figure:
-        """All steps of the caption that is shown, which remain visible where widgets do not work."""
-        words, alphas = self.reading.labels[:-1], self.reading.alphas
+        """All steps of the caption that is shown, which remain visible where widgets do not
+        work.
+        """
+        words = self.reading.labels[:-1]
+        alphas = self.reading.alphas
         return plots.attention_figure(self._photo, words, alphas, view=self._captioner.view)
 
     def look_at(self, place: tuple[int, int]) -> None:
-        """Force the chosen word's attention to a place (row, column), or release the word if it is already forced there."""
+        """Force the chosen word's attention to a place (row, column), or release the word if it is
+        already forced there.
+        """
         places = dict(self.places)
-        if places.pop(self.index, None) != place:
+        before = places.pop(self.index, None)
+        if before != place:
             places[self.index] = place
         self._continue(places, self.said)
 
     def say(self, word: str) -> None:
-        """Put a word in place of the chosen one: the words before it stay, and the model continues after it."""
+        """Put a word in place of the chosen one: the words before it stay, and the model continues
+        after it.
+        """
         try:
             self._continue(self.places, [*self.reading.labels[: self.index], word])
         except SatlibError as error:  # not in the vocabulary
             self.note.value = html.escape(str(error))
 
+    def _say_alternative(self, number: int) -> None:
+        word, _ = self.reading.alternatives[self.index][number]
+        self.say(word)
+
+    def _typed(self, change: dict) -> None:
+        # Choosing another word empties the field, and that says nothing.
+        if change["new"]:
+            self.say(change["new"])
+
     def _cell(self, row: int, column: int) -> Any:
         layout = {"width": "auto", "height": "auto", "margin": "0", "padding": "0"}
+        # Lines of a CSS grid are counted from 1, and the first row and column are a margin.
         layout["grid_area"] = f"{row + 2} / {column + 2} / {row + 3} / {column + 3}"
         name = f"look at row {row + 1}, column {column + 1}"
         cell = ipywidgets.Button(tooltip=name, style={"button_color": "transparent"}, layout=layout)
@@ -126,17 +162,25 @@ class Scrubber:
 
     def _arrange(self) -> None:
         """Lay the buttons over the part of the picture that the encoder sees."""
-        scale = _LONGEST / max(self._photo.size)
+        scale = _PICTURE / max(self._photo.size)
         width, height = (round(scale * side) for side in self._photo.size)
-        left, top, right, bottom = (
-            scale * edge for edge in seen_box(self._photo.size, self._captioner.view)
-        )
+        seen = seen_box(self._photo.size, self._captioner.view)
+        left, top, right, bottom = (scale * edge for edge in seen)
         rows, columns = self._grid
-        self.image.layout.width, self.image.layout.height = f"{width}px", f"{height}px"
-        self.image.layout.grid_area = f"1 / 1 / {rows + 3} / {columns + 3}"
+
+        # The picture fills the whole grid, margins too, below the buttons.
+        image = self.image.layout
+        image.width = f"{width}px"
+        image.height = f"{height}px"
+        image.grid_area = f"1 / 1 / {rows + 3} / {columns + 3}"
+
         over = self._over.layout
-        over.width, over.height, over.grid_gap = f"{width}px", f"{height}px", "0"
-        high, wide = (bottom - top) / rows, (right - left) / columns
+        over.width = f"{width}px"
+        over.height = f"{height}px"
+        over.grid_gap = "0"
+        # A margin, the cells, a margin: in a margin are parts that the encoder does not see.
+        high = (bottom - top) / rows
+        wide = (right - left) / columns
         over.grid_template_rows = (
             f"{top:.2f}px repeat({rows}, {high:.2f}px) {height - bottom:.2f}px"
         )
@@ -145,64 +189,101 @@ class Scrubber:
         )
 
     def _continue(self, places: dict[int, tuple[int, int]], said: list[str]) -> None:
-        """Caption the picture again, with attention forced to these places and these first words."""
+        """Caption the picture again, with attention forced to these places and these first
+        words.
+        """
+        # Rows of zeros leave a word its own map.
         light = torch.zeros(1 + max(places, default=-1), *self._grid)
         for index, (row, column) in places.items():
             light[index, row, column] = 1
         self.reading = read(self._captioner, self._a, said, given=light.flatten(1))
-        self.places, self.said = places, said
+        self.places = places
+        self.said = said
+
+        # Buttons are kept: a shorter caption merely shows fewer.
         for number in range(len(self.words), len(self.reading.labels)):
-            self.words.append(ipywidgets.Button(layout={"width": "auto", "padding": "0 8px"}))
-            self.words[number].on_click(lambda _, number=number: self.choose(number))
+            button = ipywidgets.Button(layout={"width": "auto", "padding": "0 8px"})
+            button.on_click(lambda _, number=number: self.choose(number))
+            self.words.append(button)
         self.choose(min(self.index, len(self.reading.labels) - 1))
 
     def choose(self, index: int) -> None:
         """Choose a word: show where the model looks for it."""
-        self.index, buffer = index, io.BytesIO()
-        lit = plots.lit(
-            self._photo, self.reading.alphas[index : index + 1], _LONGEST, self._captioner.view
-        )[0]
+        self.index = index
+        self._show_light()
+        self._show_sentence()
+        self.note.value = self._note()
+        self.instead.value = ""
+        self._show_alternatives()
+        self.release.disabled = not (self.places or self.said)
+        self._show_place()
+
+    def _show_light(self) -> None:
+        """The picture, lit where the model looks at the chosen word."""
+        alpha = self.reading.alphas[self.index : self.index + 1]
+        lit = plots.lit(self._photo, alpha, _PICTURE, self._captioner.view)[0]
+        buffer = io.BytesIO()
+        # Little compression is quicker, and the kernel is near.
         Image.fromarray(lit).save(buffer, "PNG", compress_level=1)
         self.image.value = buffer.getvalue()
-        self._say()
-        self.note.value, self.instead.value = self._note(), ""
-        where = (
-            "where <b>you</b> make it look" if index in self.places else "where it looks by itself"
-        )
-        self._heading.value = f"Word {index + 1}, {where}. Say instead:"
-        rows = zip(self.alternatives, self._bars, self.reading.alternatives[index], strict=True)
-        for button, bar, (word, p) in rows:
+
+    def _show_alternatives(self) -> None:
+        """The words that were likely in place of the chosen one, each with a bar."""
+        where = "where it looks by itself"
+        if self.index in self.places:
+            where = "where <b>you</b> make it look"
+        self._heading.value = f"Word {self.index + 1}, {where}. Say instead:"
+
+        likely = self.reading.alternatives[self.index]
+        for button, bar, (word, p) in zip(self.alternatives, self._bars, likely, strict=True):
             button.description = word
-            button.style.font_weight = "bold" if word == self.reading.labels[index] else "normal"
-            style = (
-                f"background:{_BLUE};height:12px;width:{max(120 * p, 1):.0f}px;display:inline-block"
-            )
+            said = word == self.reading.labels[self.index]
+            button.style.font_weight = "bold" if said else "normal"
+            # A pixel at least, so that each has a bar.
+            width = f"{max(120 * p, 1):.0f}px"
+            style = f"background:{_BLUE};height:12px;width:{width};display:inline-block"
             bar.value = f'<div style="{style}"></div> {100 * p:.0f} %'
-        self.release.disabled = not (self.places or self.said)
-        forced = self.places.get(index)
+
+    def _show_place(self) -> None:
+        """A frame around the place that the chosen word is forced to look at."""
+        forced = self.places.get(self.index)
         for place, cell in zip(itertools.product(*map(range, self._grid)), self.cells, strict=True):
             cell.layout.border = f"3px solid {_ORANGE}" if place == forced else "none"
 
-    def _say(self) -> None:
-        """The sentence: the chosen word on blue, words that differ from the model's own in orange italics."""
-        labels, own = self.reading.labels, self.own.labels
+    def _show_sentence(self) -> None:
+        """The sentence: the chosen word on blue, words that differ from the model's own in orange
+        italics.
+        """
+        labels = self.reading.labels
+        own = self.own.labels
         self.sentence.children = self.words[: len(labels)]
         for number, (button, label) in enumerate(zip(self.words, labels, strict=False)):
-            chosen, same = number == self.index, own[number : number + 1] == [label]
-            button.description, button.style.button_color = label, _BLUE if chosen else None
-            button.style.text_color = "white" if chosen else None if same else _ORANGE
-            button.style.font_style, button.style.font_weight = (
-                ("normal", "normal") if same else ("italic", "bold")
-            )
+            chosen = number == self.index
+            # The caption may be longer than the model's own.
+            same = own[number : number + 1] == [label]
+            button.description = label
+
+            style = button.style
+            style.button_color = _BLUE if chosen else None
+            if chosen:
+                style.text_color = "white"
+            elif same:
+                style.text_color = None
+            else:
+                style.text_color = _ORANGE
+            style.font_style = "normal" if same else "italic"
+            style.font_weight = "normal" if same else "bold"
+
+            # A line under what the reader has moved: a look, or the last word that was said.
             moved = number in self.places or number == len(self.said) - 1
             button.layout.border_bottom = f"3px solid {_ORANGE}" if moved else "none"
 
     def _note(self) -> str:
-        """How to force the light, and what the model says by itself where the caption is another."""
-        own = html.escape(" ".join(self.own.words))
-        changed = (
-            f"<br>By itself it says:<br><i>{own}</i>"
-            if self.reading.labels != self.own.labels
-            else ""
-        )
-        return f'<div style="line-height:1.4">Click on the picture to make it look there.{changed}</div>'
+        """How to force the light, and what the model says by itself where the caption is
+        another.
+        """
+        text = "Click on the picture to make it look there."
+        if self.reading.labels != self.own.labels:
+            own = html.escape(" ".join(self.own.words))
+            text += f"<br>By itself it says:<br><i>{own}</i>"
+        return f'<div style="line-height:1.4">{text}</div>'

@@ -1,6 +1,8 @@
-"""Interventions on attention: weights tempered, moved or made uniform in an otherwise unchanged model.
+"""Interventions on attention: weights tempered, moved or made uniform in an otherwise unchanged
+model.
 
-If a word changes with the location that attention is moved to, its map is a cause of the word; if not, it only accompanies it.
+If a word changes with the location that attention is moved to, its map is a cause of the word; if
+not, it only accompanies it.
 """
 
 import copy
@@ -18,13 +20,18 @@ from satlib.model.transformer import AnyDecoder, TransformerDecoder
 
 
 def tempered(alpha: Tensor, temperature: float) -> Tensor:
-    """Equation 5 at a temperature T > 0: softmax(e / T), computed from the weights (..., L) as alpha^(1/T), normalised.
+    """Equation 5 at a temperature T > 0: softmax(e / T), computed from the weights (..., L) as
+    alpha^(1/T), normalised.
 
-    Near 0 the largest weight becomes 1; far above 1 the weights become uniform; at 1 they do not change.
+    Near 0 the largest weight becomes 1; far above 1 the weights become uniform; at 1 they do not
+    change.
     """
+    # Unchanged to the bit, so that `Steered` can see that it is.
     if temperature == 1:
         return alpha
-    return torch.softmax(alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log() / temperature, dim=-1)
+    # log alpha is the energy but for a constant, which the softmax ignores.
+    energies = alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log()
+    return torch.softmax(energies / temperature, dim=-1)
 
 
 class Steered(Attention):
@@ -69,10 +76,12 @@ class Steered(Attention):
 def steered(
     decoder: AnyDecoder, temperature: float = 1.0, given: Tensor | None = None
 ) -> AnyDecoder:
-    """A decoder with steered attention that shares its weights with the given decoder, which stays unchanged.
+    """A decoder with steered attention that shares its weights with the given decoder, which stays
+    unchanged.
 
-    given: (B, C, L), the attention weights for each word; a row of zeros, and every word after C, uses the model's own. A Transformer
-    uses them in all heads; (B, C, layers, heads, L) gives each head its own.
+    given: (B, C, L), the attention weights for each word; a row of zeros, and every word after C,
+    uses the model's own. A Transformer uses them in all heads; (B, C, layers, heads, L) gives each
+    head its own.
     """
     twin = copy.copy(decoder)
     if isinstance(decoder, TransformerDecoder):
@@ -91,14 +100,17 @@ def steered(
 def _steered_heads(
     temperature: float, given: Tensor | None, layer: int, t: int, alpha: Tensor
 ) -> Tensor:
-    """`TransformerDecoder.steer`: the maps (B, heads, C, L) of a layer at words t to t + C - 1, tempered or replaced."""
+    """`TransformerDecoder.steer`: the maps (B, heads, C, L) of a layer at words t to t + C - 1,
+    tempered or replaced.
+    """
     alpha = tempered(alpha, temperature)
     if given is None:
         return alpha
-    light = given[:, t : t + alpha.shape[2], layer].transpose(1, 2)
-    light = functional.pad(
-        light, (0, 0, 0, alpha.shape[2] - light.shape[2])
-    )  # words after the last given one
+
+    C = alpha.shape[2]
+    light = given[:, t : t + C, layer].transpose(1, 2)  # (B, heads, at most C, L)
+    # Words after the last given one have zeros, and so their own maps.
+    light = functional.pad(light, (0, 0, 0, C - light.shape[2]))
     return torch.where(light.sum(3, keepdim=True) > 0, light, alpha)
 
 
@@ -110,28 +122,36 @@ def look_again(
     index: Sequence[int],
     maps: Tensor | None = None,
 ) -> Tensor:
-    """The distribution over one word of each caption (B, K), if the attention at that word, and only there, were another.
+    """The distribution over one word of each caption (B, K), if the attention at that word, and
+    only there, were another.
 
-    a: annotation vectors (B, L, D), one image for each of B captions in words. index: of the word in each caption. maps: (B, L), the
-    weights to use at that word, None for the model's own; of a Transformer, also (B, layers, heads, L).
+    a: annotation vectors (B, L, D), one image for each of B captions in words. index: of the word
+    in each caption. maps: (B, L), the weights to use at that word, None for the model's own; of a
+    Transformer, also (B, layers, heads, L).
     """
-    at, rows = torch.tensor(index, device=a.device), torch.arange(len(captions), device=a.device)
+    at = torch.tensor(index, device=a.device)  # (B,)
+    rows = torch.arange(len(captions), device=a.device)
+    # Only the words before it matter: what follows is padding, whatever its id.
     ids = torch.zeros(len(captions), int(at.max()) + 1, dtype=torch.long, device=a.device)
     for row, (words, stop) in enumerate(zip(captions, index, strict=True)):
-        ids[row, :stop] = torch.tensor(
-            [captioner.vocabulary.words.index(word) for word in words[:stop]]
-        )
+        before = [captioner.vocabulary.words.index(word) for word in words[:stop]]
+        ids[row, :stop] = torch.tensor(before)
+
     given = None
     if maps is not None:
         given = a.new_zeros(*ids.shape, *maps.shape[1:])
         given[rows, at] = maps.to(a)
-    logits = steered(captioner.decoder, given=given)(a, ids).logits[rows, at]
-    return torch.softmax(
-        logits.index_fill(1, torch.tensor(UNKNOWN, device=a.device), -torch.inf), dim=1
-    )
+    logits = steered(captioner.decoder, given=given)(a, ids).logits[rows, at]  # (B, K)
+
+    # As in every caption, UNKNOWN is never said.
+    unknown = torch.tensor(UNKNOWN, device=a.device)
+    return torch.softmax(logits.index_fill(1, unknown, -torch.inf), dim=1)
 
 
 def everywhere(captioner: Captioner, a: Tensor, words: Sequence[str], index: int) -> Tensor:
-    """The distribution over word `index` of a caption if all attention is on one place, for each place of a (L, D): (L, K)."""
+    """The distribution over word `index` of a caption if all attention is on one place, for each
+    place of a (L, D): (L, K).
+    """
     L = len(a)
+    # One batch: row i looks at place i alone.
     return look_again(captioner, a.expand(L, -1, -1), [words] * L, [index] * L, torch.eye(L))

@@ -6,12 +6,18 @@ from typing import Any
 
 from IPython.display import Markdown, display
 
-ENVIRONMENT = "SATCOURSE_STILL"  # tools/notebooks.py sets it: what it executes is stored, and read without a kernel
+# tools/notebooks.py sets it: what it executes is stored, and read without a kernel.
+ENVIRONMENT = "SATCOURSE_STILL"
 
 
 def show(widget: Any, line: str, picture: Callable[[], Any] | None = None) -> None:
-    """Display a widget; in a notebook that is executed to be stored, a line of Markdown in its place, and what `picture` draws."""
+    """Display a widget; in a notebook that is executed to be stored, a line of Markdown in its
+    place, and what `picture` draws.
+    """
     if ENVIRONMENT not in os.environ:
         display(widget)
+    elif picture is None:
+        display(Markdown(line))
     else:
-        display(Markdown(line), *([picture()] if picture else []))
+        # One call, for the two belong together.
+        display(Markdown(line), picture())

@@ -23,9 +23,14 @@ def show_caption(captioner: Captioner, photo: Image.Image) -> None:
 
 
 def photographs(value: Any) -> list[Image.Image]:
-    """The photographs of a FileUpload, in RGB: its value is a tuple of files, in ipywidgets 7 (Colab's) a dict of them."""
+    """The photographs of a FileUpload, in RGB."""
+    # Its value is a tuple of files; in ipywidgets 7, which Colab has, a dict of them.
     files = value.values() if isinstance(value, dict) else value
-    return [images.to_rgb(Image.open(io.BytesIO(file["content"]))) for file in files]
+    photographs = []
+    for file in files:
+        photo = Image.open(io.BytesIO(file["content"]))
+        photographs.append(images.to_rgb(photo))
+    return photographs
 
 
 def show_upload_button(captioner: Captioner) -> None:
@@ -34,6 +39,7 @@ def show_upload_button(captioner: Captioner) -> None:
     button = ipywidgets.FileUpload(accept="image/*", description="a photograph", multiple=True)
 
     def caption_chosen(change: dict) -> None:
+        # What was chosen before is replaced.
         output.clear_output()
         with output:
             for photo in photographs(change["new"]):
