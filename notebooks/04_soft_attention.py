@@ -116,7 +116,7 @@ a = 2 * torch.randn(B, L, D)  # the annotation vectors of two images
 # > **Paper, section 3.1.2.** Two networks predict the LSTM's first memory and state from the average annotation vector:
 # > $$c_0 = f_{init,c}\Big(\frac1L \sum_{i=1}^L a_i\Big), \qquad h_0 = f_{init,h}\Big(\frac1L \sum_{i=1}^L a_i\Big).$$
 #
-# Like the official code, we take one hidden layer with a ReLU, and a tanh at the end.
+# We take one hidden layer with a ReLU, and a tanh at the end. (In the official code, the two networks share their hidden layer.)
 
 
 # %%
@@ -490,7 +490,8 @@ assert_close(cell(torch.cat([Ey, z], 1), (h, c)), (h_1, c_1))
 # > $$p(y_t | a, y_1, \dots, y_{t-1}) \propto \exp(L_o(E y_{t-1} + L_h h_t + L_z \hat z_t)).$$
 #
 # The context comes in twice, through the LSTM and directly. Then the new state scores the places for the next word, and so on, from $h_0$
-# and a zero embedding to the end mark.
+# and a zero embedding to the end mark. All of this can be checked against the original: run the authors' code of 2015 and satlib's decoder with the
+# same weights, and their maps differ only in the sixteenth digit ([test](../tests/official/test_official.py)).
 
 
 # %%

@@ -336,6 +336,8 @@ assert_close(same_as["means over words and places"], equivalent_lambda(1, C, L))
 #
 # - the official code sums over the images of a batch and averages over places, $64/196 = 0.33$: double the batch, and you double
 #   $\lambda$;
+# - `alpha_c * ((1 - alphas.sum(1)) ** 2).mean()` beside a mean over words, which many PyTorch captioners have, takes both means: with
+#   `alpha_c = 1`, $\lambda$ is only $12/196 = 0.06$;
 # - the gentler goal trains the same model;
 # - the last one does nothing at all, since over the places the maps sum to one already.
 

@@ -1219,7 +1219,7 @@ reveal("percent right with darts", with_look["sample"])
 #
 # In the paper hard attention wins: on Flickr8k its BLEU-4 is 21.3, soft attention's 19.5. [Ours](../docs/results.md) with
 # EfficientNet-Lite0, one training each, the hard one by a mix again, are equally good (22.8 and 22.6), and its maps are sharper (entropy 3.26 against
-# 3.51). With the paper's own recipe, stopped after 18 of 40 epochs, its maps are nearly even, and BLEU-4 is 19.9.
+# 3.51). `flickr8k-paper-hard`, nearer to the paper but with another RMSProp and stopped after 18 of 40 epochs, has nearly even maps, and a BLEU-4 of 19.9.
 
 # %% [markdown]
 # ## From REINFORCE to RLHF, on one page

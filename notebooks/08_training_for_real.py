@@ -713,8 +713,8 @@ reveal("plain average, percent", 100 * wrong["plain"])
 # ## A real run, from its log
 #
 # `flickr8k-lite0-tuned` trained an encoder, EfficientNet-Lite0, with the decoder, on Flickr8k's 6,000 training photographs and an NVIDIA
-# H200. Its log has the negative log-likelihood (NLL) in nats per word and the BLEU-4 on dev. Beside it is `flickr8k-paper-soft`, trained
-# the way of the paper and its code: 1,000 LSTM units, RMSProp, and a frozen VGG-19.
+# H200. Its log has the negative log-likelihood (NLL) in nats per word and the BLEU-4 on dev. Beside it is an older run of `flickr8k-paper-soft`: 1,000
+# LSTM units, a frozen VGG-19, and PyTorch's RMSProp, which takes [longer steps](../docs/results.md#what-we-could-not-reproduce) than the paper's code.
 
 
 # %% jupyter={"source_hidden": true}

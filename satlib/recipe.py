@@ -203,7 +203,7 @@ class TrainingConfig(_Section):
 
     optimiser: Annotated[
         Literal["adam", "muon", "rmsprop"],
-        "muon: of matrices, adam for the rest; rmsprop: the paper's",
+        "muon: of matrices, adam for the rest; rmsprop: as Graves (2013) has it",
     ] = "adam"
     learning_rate: Annotated[
         Weight, "the peak learning rate of the decoder, and of an encoder trained from scratch"

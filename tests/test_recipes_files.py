@@ -72,7 +72,7 @@ def test_twins_differ_in_attention_alone():
 
 
 @pytest.mark.parametrize("attention", ["soft", "hard"])
-def test_the_papers_own_training(attention):
+def test_what_the_paper_says_of_its_training(attention):
     """Section 4.3, and equations 11 to 14: no averaging, no learned baseline, no annealing."""
     paper = recipe.load(f"flickr8k-paper-{attention}")
     assert paper.training.optimiser == "rmsprop"

@@ -89,6 +89,11 @@ def test_intervals_and_differences(tmp_path):
     assert "flickr8k-none  flickr8k-soft" in table.render(rows)
 
 
+def test_a_note_on_an_evaluation_stands_below_the_table(tmp_path):
+    path = write(tmp_path, notes=["trained by hand"])
+    assert "flickr8k-soft: trained by hand" in table.render(table.rows([path])).splitlines()
+
+
 def test_the_stored_results_are_a_table():
     rows = table.rows(installed.evaluations())
     peaks = {}

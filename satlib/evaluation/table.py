@@ -46,6 +46,7 @@ class Row:
     figures: Mapping[str, float]  # heading of a column to score
     half_widths: Mapping[str, float] = field(default_factory=dict)  # of the scores' 95 % intervals
     statistics: Statistics | None = None  # of the images of our evaluation
+    notes: Sequence[str] = ()  # on our evaluation
 
     @property
     def ours(self) -> bool:
@@ -114,7 +115,7 @@ def _row(path: Path, evaluation: Mapping[str, Any]) -> Row:
     data = evaluation["data"]
     data = _NAMES.get(data.lower(), data)
     name = path.resolve().parent.name
-    return Row(data, name, figures, half_widths, kept)
+    return Row(data, name, figures, half_widths, kept, evaluation.get("notes", ()))
 
 
 def render(rows: Sequence[Row]) -> str:
@@ -130,6 +131,8 @@ def render(rows: Sequence[Row]) -> str:
         cells.append([row.data, name, *figures])
     headings = ["Data", "Model", *map(_heading, shown)]
     notes = [*NOTES, *_unknown(rows)]
+    for row in rows:
+        notes += [f"{row.name}: {note}" for note in row.notes]
     parts = [_table(cells, headings, 2), "\n".join(notes)]
 
     if compared := compare(rows):

@@ -2,7 +2,8 @@
 
 Every hypothesis ends with the end mark: once a caption has `max_length` words, only the end mark
 may follow. Its log-probability is therefore that of a complete sentence. UNKNOWN is never
-generated.
+generated. The official code's beam loses a place with each hypothesis that ends, and returns
+unfinished ones, too: some of its captions are less probable than ours (docs/design.md).
 """
 
 from dataclasses import dataclass
