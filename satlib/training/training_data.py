@@ -29,7 +29,6 @@ class TrainingData:
 
     vocabulary: Vocabulary
     batches: SameLengthBatches | ImageBatches  # of an epoch
-    train_ids: list[str]
     dev: Sequence[Example]  # the images that select the epoch
     dev_pairs: list[Pair]  # each of their captions with its image
     hash: str  # SHA-256 of the vocabulary, the training captions and their boxes
@@ -106,7 +105,6 @@ def training_data(
     return TrainingData(
         vocabulary=vocabulary,
         batches=batches,
-        train_ids=names,
         dev=dev,
         dev_pairs=pairs(dev, vocabulary, longest),
         hash=digest,
