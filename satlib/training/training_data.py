@@ -82,13 +82,10 @@ def training_data(
 
     names = [example.image_id for example in train]
     batches: SameLengthBatches | ImageBatches
-    if rewarded:
-        # Without captions: the model samples its own.
-        batches = ImageBatches(names, config.batch_size, config.seed, None, config.epoch_images)
-    elif config.batches == "images":
-        batches = ImageBatches(
-            names, config.batch_size, config.seed, train_pairs, config.epoch_images
-        )
+    if rewarded or config.batches == "images":
+        # Where captions are rewarded, the model samples its own.
+        own = None if rewarded else train_pairs
+        batches = ImageBatches(names, config.batch_size, config.seed, own, config.epoch_images)
     else:
         batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
 
