@@ -232,27 +232,6 @@ def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     return targets
 
 
-def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
-    """The words of a caption that are wrong about the object that the rest of their phrase means.
-
-    Their regions are the object's visible pixels. A phrase that matches both objects equally well
-    (`scenes.mentions`) has no such words.
-    """
-    scene = scenes.scene(example.image_id)
-    masks = scene.masks
-    numbers = scenes.mentions(words, scene)  # for each word, of the object that it describes
-
-    targets = []
-    for phrase in scenes.grammar.phrases(words):
-        described = {numbers[index] for index in phrase.attributes} - {None}
-        for number in described:
-            for index, (kind, _) in phrase.attributes.items():
-                if numbers[index] is None:
-                    target = Target(index, (kind,), masks[number])
-                    targets.append(target)
-    return targets
-
-
 def measure_all(
     examples: Iterable[Example],
     captions: Mapping[str, Caption],
