@@ -28,7 +28,7 @@ settings.load_profile("whatever the machine")
 # In this order they begin, before all others: the file that comes last makes the other process wait.
 SLOW = (
     "test_live_page", "test_lab", "test_exercises_tools", "test_distributed", "test_resuming", "test_onnx_export",
-    "test_release", "test_demo", "test_tune",
+    "test_release", "test_demo",
 )  # fmt: skip
 
 

@@ -45,14 +45,14 @@ def test_a_set_is_downloaded_verified_unpacked_and_not_downloaded_again(
     monkeypatch.setitem(
         download.ARCHIVES, "tiny", (archive((f"{address}/nowhere", address), known),)
     )
-    download.fetch("tiny", tmp_path / "data", progress=False)
+    download.fetch("tiny", tmp_path / "data")
     assert sorted(path.name for path in (tmp_path / "data").glob("**/*.*")) == [
         "a.jpg",
         "b.jpg",
         "x.zip",
     ]
     monkeypatch.setattr(download, "obtain", None)
-    download.fetch("tiny", tmp_path / "data", progress=False)
+    download.fetch("tiny", tmp_path / "data")
     assert "already present" in capsys.readouterr().out
     monkeypatch.setattr(files, "quiet", True)
     download.fetch("tiny", tmp_path / "data")
@@ -64,5 +64,5 @@ def test_another_file_or_no_network_is_refused(mirror, tmp_path):
         with pytest.raises(
             SatlibError, match=r"cannot download x\.zip .*put a copy at .*curl -C -"
         ):
-            download.obtain(archive((address,), known), tmp_path, progress=False)
+            download.obtain(archive((address,), known), tmp_path)
     assert not (tmp_path / "x.zip").exists()

@@ -21,7 +21,7 @@ def fresh_python(code):
 def test_every_module_imports_without_the_extras():
     loaded = fresh_python("""
 import importlib, pkgutil, sys
-for name in ("ipywidgets", "nbclient", "ipykernel", "IPython", "optuna", "onnx", "datasets", "pillow_heif"):
+for name in ("ipywidgets", "nbclient", "ipykernel", "IPython", "onnx", "datasets", "pillow_heif"):
     sys.modules[name] = None  # importing it fails
 import satlib
 for module in pkgutil.walk_packages(satlib.__path__, "satlib."):

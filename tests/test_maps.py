@@ -12,6 +12,7 @@ from entities_files import CHILD, GIRL, annotation
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from satcourse.lessons.mistakes import scene_mistakes
 from satlib.data import scenes
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
@@ -235,12 +236,12 @@ class TestScenes:
                 second.colour,
                 second.shape,
             ]
-            (target,) = maps.scene_mistakes(example, words)
+            (target,) = scene_mistakes(example, words)
             assert (target.index, target.kinds) == (3, ("shape",))
             assert (target.mask == scene.masks[0]).all()
-            assert not maps.scene_mistakes(example, [*words[:3], first.shape, *words[4:]])
+            assert not scene_mistakes(example, [*words[:3], first.shape, *words[4:]])
             assert 3 not in {target.index for target in maps.scene_targets(example, words)}
-            assert not maps.scene_mistakes(example, ["a", "white", "dog"])
+            assert not scene_mistakes(example, ["a", "white", "dog"])
 
 
 REFERENCES = (

@@ -68,10 +68,9 @@ def test_the_context_is_the_expectation_over_sampled_places():
     """Equation 13 against 40,000 draws of hard attention: within 5 standard errors, in every dimension."""
     torch.manual_seed(3)
     energy = attention.AdditiveEnergy(D, 7, 5)
-    soft, hard = (
-        attention.SoftAttention(energy).double(),
-        attention.HardAttention(energy, look="sample").eval(),
-    )
+    soft = attention.SoftAttention(energy).double()
+    hard = attention.HardAttention(energy).eval()
+    hard.look = "sample"
     a, h = torch.randn(1, L, D).double(), torch.randn(1, 7).double()
     many = a.expand(40_000, -1, -1)
     drawn = hard(many, hard.keys(a).expand(40_000, -1, -1), h.expand(40_000, -1)).z
