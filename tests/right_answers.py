@@ -248,7 +248,7 @@ def satlibs_loss(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
     module = VariationalBound(
         HardConfig(baseline="moving-average", lambda_r=lambda_r, lambda_e=lambda_e), 1
     )
-    module.average.fill_(baseline)
+    module.average.fill_(baseline / places.shape[1])
     output = Output(logits, alphas, alphas[:, :, 0], places, alphas[:, :, :1])
     return module.eval()(output, torch.zeros_like(places)).loss
 

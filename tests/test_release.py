@@ -81,3 +81,4 @@ def test_each_file_has_its_licence():
     }
     assert photographs == {"CC-BY-2.0", "CC-BY-SA-2.0", "LicenseRef-No-Known-Copyright"}
     assert licence("satlib/shipped/scenes-soft.safetensors") == licence("README.md") == "MIT"
+    assert licence("tests/official/decoder.npz") == "BSD-3-Clause"

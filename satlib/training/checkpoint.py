@@ -23,6 +23,7 @@ from satlib.model.captioner import Captioner
 from satlib.model.objective import VariationalBound
 from satlib.recipe import from_dict
 from satlib.training.muon import Muon
+from satlib.training.rmsprop import RMSProp
 
 CHECKPOINT = "checkpoint.safetensors"
 LOCK = ".lock"
@@ -67,7 +68,8 @@ class Header(Struct):
     captions: str  # SHA-256 of the vocabulary, the training captions and their boxes
     progress: Progress
     scaler: dict[str, int | float] = {}
-    format: Literal["satlib checkpoint 1"] = "satlib checkpoint 1"
+    # 2: RMSProp keeps other moments, and hard attention's average is per word.
+    format: Literal["satlib checkpoint 2"] = "satlib checkpoint 2"
 
 
 class RunState:
@@ -205,9 +207,7 @@ def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> to
         # Fused: one pass over the weights.
         optimiser = torch.optim.Adam(groups, fused=True)
     elif config.optimiser == "rmsprop":
-        # Graves (2013), equations 38 to 45: the squared mean gradient is subtracted from the second
-        # moment, and momentum follows.
-        optimiser = torch.optim.RMSprop(groups, alpha=0.95, momentum=0.9, eps=1e-4, centered=True)
+        optimiser = RMSProp(groups, {})
     else:
         optimiser = Muon(_muon_groups(captioner, groups))
     for group in optimiser.param_groups:

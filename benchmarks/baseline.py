@@ -1,0 +1,69 @@
+"""What hard attention's baseline leaves of the reward: `python benchmarks/baseline.py`.
+
+The rewards are log p(y|a) of the dev captions of 200 photographs of Flickr8k by the captioner that
+comes with satlib. Batches of 64 captions of one length are drawn, and the mean square of reward
+less baseline is printed for one average of whole captions, one for each length, and one per word
+(`objective.VariationalBound`). The first epoch of 470 batches begins at 0.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from satlib.data import datasets
+from satlib.data.batches import SameLengthBatches, pairs
+from satlib.data.features import Pixels
+from satlib.model.captioner import Captioner
+from satlib.model.objective import negative_log_likelihood
+
+EPOCH = 470  # batches
+
+
+@torch.inference_mode()
+def rewards() -> dict[int, list[float]]:
+    """Log p(y|a) of dev captions, by their number of words with the end mark."""
+    captioner = Captioner.load("flickr8k-lite0-coco")
+    data = datasets.load("flickr8k")
+    data = replace(data, examples=data.split("dev")[:200])
+    pixels = Pixels(data)
+    dev = pairs(data.examples, captioner.vocabulary, 40)
+
+    found: dict[int, list[float]] = {}
+    for batch in SameLengthBatches(dev, 32).epoch(0):
+        a = captioner.annotations(pixels.read(batch.image_ids))
+        nll = negative_log_likelihood(captioner.decoder(a, batch.captions).logits, batch.captions)
+        found.setdefault(batch.captions.shape[1], []).extend((-nll).tolist())
+    return found
+
+
+def left(found: dict[int, list[float]], each_length: bool, per_word: bool) -> np.ndarray:
+    """The mean square of reward less baseline in each of ten epochs, in nats^2."""
+    rng = np.random.default_rng(0)
+    lengths = np.repeat(list(found), [len(own) for own in found.values()])
+    averages = np.zeros(max(found) + 1)
+    squares = []
+    for _ in range(10 * EPOCH):
+        C = int(rng.choice(lengths))
+        number = C if each_length else 0
+        words = C if per_word else 1
+        reward = rng.choice(found[C], 64)
+        squares.append(np.square(reward - averages[number] * words).mean())
+        averages[number] = 0.9 * averages[number] + 0.1 * reward.mean() / words
+    return np.reshape(squares, (10, EPOCH)).mean(1)
+
+
+def main() -> None:
+    """Print the first epoch and the mean of ten, for each baseline."""
+    found = rewards()
+    for name, each_length, per_word in (
+        ("one average of whole captions", False, False),
+        ("one for each length", True, False),
+        ("one per word", False, True),
+    ):
+        squares = left(found, each_length, per_word)
+        print(f"{name}: first epoch {squares[0]:.0f}, ten epochs {squares.mean():.0f} nats^2")
+
+
+if __name__ == "__main__":
+    main()
