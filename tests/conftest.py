@@ -129,9 +129,8 @@ def browser(chromium):
 @pytest.fixture(autouse=True)
 def _java_or_skip(request):
     if request.node.get_closest_marker("needs_java") and not request.getfixturevalue("java"):
-        pytest.skip(
-            "no Java that works on the PATH (apt install default-jre-headless, brew install openjdk)"
-        )
+        install = "apt install default-jre-headless, brew install openjdk"
+        pytest.skip(f"no Java that works on the PATH ({install})")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,4 +1,5 @@
-"""Processes of one run, forked from one that has imported everything: torchrun without its four seconds a process.
+"""Processes of one run, forked from one that has imported everything: torchrun without its four
+seconds a process.
 
 Reads jobs from standard input, a line of JSON each:
 

@@ -1,4 +1,6 @@
-"""A captioner comes back from its file as it was; every other file is refused in one line that says why."""
+"""A captioner comes back from its file as it was; every other file is refused in one line that
+says why.
+"""
 
 import json
 import math

@@ -312,7 +312,8 @@ class TestMistakes:
 
 
 def test_help_lists_every_command_without_importing_torch():
-    # Importing torch takes over a second. In a process of its own: this one has imported everything.
+    # Whoever asks for help should not wait for torch, which takes more than a second to import.
+    # In a process of its own, because this one has imported everything.
     code = """
 import sys
 from satlib import cli

@@ -50,7 +50,7 @@ def test_the_demo_shows_everything_and_starts_over(tmp_path, monkeypatch, capsys
     assert set(pictures[0]) == {"everywhere.png", "birth.webp", "photo-dog.png"}
     assert opened == [(out / "everywhere.png").as_uri()] * 2
 
-    # An epoch is one step of the optimiser here: 16 images, 32 captions a batch.
+    # Two epochs of 16 images, each a single batch.
     assert re.findall(r"^ +(\d+)  \w", printed[0], re.M) == ["1", "2"], "a caption after each step"
     evaluation = json.loads((out / "training" / "evaluation-test.json").read_text())
     share = evaluation["metrics"]["exact match"]
