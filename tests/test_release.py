@@ -53,7 +53,7 @@ def test_the_models_for_photographs_are_a_wheel_with_terms_of_its_own(tmp_path):
     folder = ROOT / "satlib-models/satlib_models"
     assert models(names) == {path.name for path in folder.glob("*.safetensors")}
 
-    # The captions are for research only; the encoder inside is under Apache's licence.
+    # Their data are for research only; their encoder began with weights under Apache-2.0.
     assert metadata["License-Expression"] == f"{NON_COMMERCIAL} AND Apache-2.0"
     assert sorted(metadata.get_all("License-File")) == [
         "LICENSES/Apache-2.0.txt",
