@@ -106,7 +106,8 @@ def test_heads_equal_their_definition(heads):
 
 
 def test_heads_are_trained_saved_loaded_and_resumed(heads, tmp_path):
-    name = plugged.register(plugged.load(heads))
+    name = "MultiHead"
+    attention.register(name, plugged.load(heads))
     own = f"decoder.attention={name}"
     whole = tiny.train(tmp_path / "whole", own, "training.epochs=2")
     tiny.train(tmp_path / "parts", own, "training.epochs=1")
@@ -124,7 +125,8 @@ def test_heads_are_trained_saved_loaded_and_resumed(heads, tmp_path):
 
 def test_a_model_whose_class_is_unknown_names_what_is_missing(heads, tmp_path, monkeypatch):
     """satlib runs no code that a model names: the file must be given."""
-    name = plugged.register(plugged.load(heads))
+    name = "MultiHead"
+    attention.register(name, plugged.load(heads))
     tiny.train(tmp_path / "run", f"decoder.attention={name}", "training.epochs=1")
     attention._KINDS.pop(name)
     recipe.ATTENTIONS.remove(name)
