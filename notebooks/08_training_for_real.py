@@ -783,7 +783,7 @@ for patience in (1, 3, 10):
 
 # %% [markdown]
 # ### What to type
-# <!-- index: section 4.3 | a search for hyperparameters, judged on dev | satlib.training.tuning.tune | tests/test_tune.py -->
+# <!-- index: section 4.3 | a search for hyperparameters, judged on dev | satlib.training.validation.dev_score | tests/test_tune.py -->
 # <!-- index: section 4.3 | what differs between Flickr8k, Flickr30k and COCO | satlib.recipe.load | tests/test_recipes_files.py -->
 #
 # ```
@@ -793,7 +793,7 @@ for patience in (1, 3, 10):
 # satlib table runs/flickr8k-lite0-tuned/evaluation-test.json
 # ```
 #
-# [The rest](../docs/training.md): two GPUs, COCO, and `satlib tune`.
+# [The rest](../docs/training.md): two GPUs, COCO, and a search for hyperparameters.
 
 # %% [markdown]
 # ### A hundred photographs of your own

@@ -39,6 +39,7 @@ import satlib
 from satcourse import demo
 from satcourse.checks import reveal, seal, skip
 from satcourse.figures import use_page_style
+from satcourse.lessons.mistakes import scene_mistakes
 from satcourse.widgets import drawings
 from satcourse.widgets.reading import annotate, read
 from satcourse.widgets.scrubber import Scrubber
@@ -126,7 +127,7 @@ mistakes = {
     name: [
         (each, target)
         for each in wrong[name]
-        for target in ground.scene_mistakes(each, captions[name][each.image_id].words)
+        for target in scene_mistakes(each, captions[name][each.image_id].words)
     ]
     for name in models
 }
@@ -433,7 +434,7 @@ reveal(
 
 # %% [markdown]
 # ## Mistakes, and what the maps say about them
-# <!-- index: claim: maps let one see why a mistake was made | wrong words counted: looked right and named wrong, or looked wrong | satlib.evaluation.maps.scene_mistakes | tests/test_maps.py::test_measures_by_hand -->
+# <!-- index: claim: maps let one see why a mistake was made | wrong words counted: looked right and named wrong, or looked wrong | satcourse.lessons.mistakes.scene_mistakes | tests/test_maps.py::test_measures_by_hand -->
 #
 # > **Paper, section 5.4 and figure 5.** The maps of captions with mistakes give an intuition of why the mistakes were made.
 #
@@ -468,7 +469,7 @@ for name, examples in wrong.items():
     for each in examples:
         words = captions[name][each.image_id].words
         relations += scenes.grammar.parse(words).relation != world[each.image_id].meaning.relation
-        if not ground.scene_mistakes(each, words):
+        if not scene_mistakes(each, words):
             blameless.append((name, each))
             first, second = map(said_of, world[each.image_id].objects)
             print(

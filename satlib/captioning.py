@@ -156,40 +156,27 @@ def _captioned(
     captioner: "Captioner", paths: Sequence[Path], beam: int
 ) -> Iterator[tuple[Path, "Image | SatlibError", "list[Caption]"]]:
     """Each path, its photograph, and all captions of the beam; or why there is no photograph."""
+    from satlib.data.batches import chunks
     from satlib.files import read_ahead
 
-    batch: list[tuple[Path, Image]] = []
-    for path, photo in read_ahead(_read, paths):
-        if isinstance(photo, SatlibError):
-            yield path, photo, []
-            continue
-
-        # As many as suit the encoder go through it together, while the next are read.
-        batch.append((path, photo))
-        if len(batch) == captioner.encoder.at_once:
-            yield from _of_batch(captioner, batch, beam)
-            batch = []
-    if batch:
-        yield from _of_batch(captioner, batch, beam)
+    # As many as suit the encoder go through it together, while the next are read.
+    batches = chunks(paths, captioner.encoder.at_once)
+    photos_of_batches = read_ahead(lambda batch: [_read(path) for path in batch], batches)
+    for batch, photos in zip(batches, photos_of_batches, strict=True):
+        readable = [photo for photo in photos if not isinstance(photo, SatlibError)]
+        found = iter(captioner.captions(readable, beam))
+        for path, photo in zip(batch, photos, strict=True):
+            yield path, photo, [] if isinstance(photo, SatlibError) else next(found)
 
 
-def _of_batch(
-    captioner: "Captioner", batch: Sequence[tuple[Path, "Image"]], beam: int
-) -> Iterator[tuple[Path, "Image", "list[Caption]"]]:
-    """Each path, its photograph, and all captions of the beam."""
-    found = captioner.captions([photo for _, photo in batch], beam)
-    for (path, photo), captions in zip(batch, found, strict=True):
-        yield path, photo, captions
-
-
-def _read(path: Path) -> tuple[Path, "Image | SatlibError"]:
-    """A path and its photograph, or why there is none."""
+def _read(path: Path) -> "Image | SatlibError":
+    """A photograph, or why there is none."""
     from satlib.data import images
 
     # Returned, not raised: one broken file must not end the captioning of thousands.
     try:
         if path.is_dir():  # one without photographs, or it would have been searched
             raise SatlibError(f"the image {path / '*.jpg'} does not exist; check the path")
-        return path, images.open_photo(path)
+        return images.open_photo(path)
     except SatlibError as error:
-        return path, error
+        return error

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 
-# Types for the fields of files, with limits that no sound file exceeds.
-Count = Annotated[int, Meta(ge=0, le=2**53)]
-Size = Annotated[int, Meta(ge=1, le=1_000_000)]
+# A field of a file, with limits that no sound file exceeds.
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 

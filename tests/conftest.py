@@ -1,4 +1,5 @@
-"""What every test can count on: pictures without a window, one thread, the same random numbers, Java or a skip.
+"""What every test can count on: pictures without a window, one thread, the same random numbers,
+Java or a skip.
 
 `make test` leaves out the tests with the mark `slow`; `make test-all` runs them too.
 """
@@ -24,12 +25,19 @@ torch.set_num_threads(1)  # pytest runs in several processes already
 settings.register_profile("whatever the machine", deadline=None)
 settings.load_profile("whatever the machine")
 
-# Whole files that are slow: a browser, npm, Jupyter's kernels, a wheel, the site, torchrun, killed processes, many trainings.
-# In this order they begin, before all others: the file that comes last makes the other process wait.
+# Whole files that are slow: a browser, npm, Jupyter's kernels, a wheel, the site, torchrun, killed
+# processes, many trainings. They start first and in this order, because with two processes a long
+# file at the end leaves one of them waiting.
 SLOW = (
-    "test_live_page", "test_lab", "test_exercises_tools", "test_distributed", "test_resuming", "test_onnx_export",
-    "test_release", "test_demo", "test_tune",
-)  # fmt: skip
+    "test_live_page",
+    "test_lab",
+    "test_exercises_tools",
+    "test_distributed",
+    "test_resuming",
+    "test_onnx_export",
+    "test_release",
+    "test_demo",
+)
 
 
 def pytest_configure(config):
@@ -40,7 +48,11 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))
+    def rank(item):
+        file = item.path.stem
+        return SLOW.index(file) if file in SLOW else len(SLOW)
+
+    items.sort(key=rank)
     for item in items:
         if item.path.stem in SLOW or item.get_closest_marker("needs_java"):
             item.add_marker(pytest.mark.slow)
@@ -48,12 +60,22 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Evaluating without METEOR, as where this Java is missing, takes a tenth of the time: so only tests that ask for it get it."""
+    """Hide this machine's Java from all tests but those that ask for it.
+
+    Evaluating without METEOR, as where Java is missing, takes a tenth of the time.
+    """
     if item.get_closest_marker("needs_java"):
         return (yield)
-    works, java = metrics.java_available, shutil.which("java")
+
+    works = metrics.java_available
+    java = shutil.which("java")
+
+    def another_java_works():
+        # A test may put a Java of its own on the PATH, and that one is not hidden.
+        return shutil.which("java") != java and works()
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "java_available", lambda: shutil.which("java") != java and works())
+        patch.setattr(metrics, "java_available", another_java_works)
         return (yield)
 
 
@@ -68,7 +90,9 @@ def few_paraphrases(tmp_path_factory):
     """METEOR with the first 1,000 of its 6 million paraphrases, which it reads in 15 seconds."""
     path = tmp_path_factory.mktemp("meteor") / "paraphrases.gz"
     with gzip.open(metrics._PARAPHRASES) as whole, gzip.open(path, "wb") as few:
+        # A paraphrase takes three lines: its probability, one phrase, the other phrase.
         few.writelines(itertools.islice(whole, 3000))
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metrics, "_PARAPHRASES", path)
         yield
@@ -80,38 +104,41 @@ def chromium():
     pytest.importorskip(
         "playwright.sync_api", reason="Playwright is not installed (pip install playwright)"
     )
-    path = next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
-    return path or pytest.skip("no Chromium on the PATH (apt install chromium)")
+    # The names under which distributions install it.
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        path = shutil.which(name)
+        if path:
+            return path
+    return pytest.skip("no Chromium on the PATH (apt install chromium)")
 
 
 @pytest.fixture(scope="module")
 def browser(chromium):
-    """Chromium, once for each file. Left open, its event loop would keep the next file's from starting."""
+    """Chromium, once for each file."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
         flags = ["--no-sandbox", "--disable-dev-shm-usage"]  # for containers
         browser = driver.chromium.launch(executable_path=chromium, args=flags)
         yield browser
+        # Left open, its event loop would keep the next file's from starting.
         browser.close()
 
 
 @pytest.fixture(autouse=True)
 def _java_or_skip(request):
     if request.node.get_closest_marker("needs_java") and not request.getfixturevalue("java"):
-        pytest.skip(
-            "no Java that works on the PATH (apt install default-jre-headless, brew install openjdk)"
-        )
+        install = "apt install default-jre-headless, brew install openjdk"
+        pytest.skip(f"no Java that works on the PATH ({install})")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _tiny(request):
-    """In a file that imports `tiny`, its encoder is known, and no curves are drawn: that takes longer than its training."""
+    """In a file that imports `tiny`, its encoder is known, and no curves are drawn."""
     with pytest.MonkeyPatch.context() as patch:
         if getattr(request.module, "tiny", None) is tiny:
             patch.setitem(encoders._BUILDERS, "tiny", tiny.build)
+            # Drawing the curves takes longer than a tiny training.
             patch.setattr(plots, "curves_figure", lambda history: plots.Figure(figsize=(0.1, 0.1)))
         yield
 

@@ -1,9 +1,15 @@
-"""Processes of one run, forked from one that has imported everything: torchrun without its four seconds a process.
+"""Processes of one run, forked from one that has imported everything: torchrun without its four
+seconds a process.
 
-Reads jobs from standard input, a line of JSON each: {"size": processes, "folder": its run or store, "do": "train" or
-"features", "changes": [section.key=value, ...], "double": float64?, "start": a run?, "signal": [rank, update or image, number]?,
-"seconds": save_seconds?, "peak": the likeliest places?}. Answers a line with [exit statuses, what they said]. A run's loss at
-every batch goes to losses.json.
+Reads jobs from standard input, a line of JSON each:
+
+    {"size": processes, "folder": its run or store, "do": "train" or "features",
+     "changes": [section.key=value, ...], "double": float64?, "start": a run?,
+     "signal": [rank, update or image, number]?, "seconds": save_seconds?,
+     "peak": the likeliest places?}
+
+Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to
+losses.json.
 """
 
 import contextlib
@@ -37,8 +43,10 @@ class Reader(tiny.Reader):
 
 
 def train(job):
+    """Train as the job says, and write down the loss at every batch."""
     rank, number, kind = job.get("signal", (None, None, None))
-    losses, update = [], loop.Trainer.update
+    losses = []
+    update = loop.Trainer.update
 
     def so_far(session):
         sums = session.state.progress.sums
@@ -48,28 +56,32 @@ def train(job):
         before = so_far(session)
         update(session, *arguments)
         losses.append(so_far(session) - before)
+        # A signal to oneself arrives between two updates, at the same one in every run.
         if (distributed.current().rank, len(losses)) == (rank, number):
             os.kill(os.getpid(), kind)
 
     loop.Trainer.update = watched
-    if (
-        "peak" in job
-    ):  # the likeliest place in the stead of a sample: what two runs can be compared by
+    if "peak" in job:
+        # Ranks draw other samples than one process does; the likeliest place is the same for all.
         HardAttention.draw = staticmethod(lambda alpha: alpha.argmax(-1))
-    chosen, data, folder = tiny.the_recipe(*job["changes"]), tiny.data(), Path(job["folder"])
+
+    chosen = tiny.the_recipe(*job["changes"])
+    data = tiny.data()
     reader = features.Pixels(data) if chosen.encoder.train else Reader()
+    folder = Path(job["folder"])
     start = Path(job["start"]) if "start" in job else None
+    seconds = job.get("seconds", 600)
     with distributed.launched(torch.device("cpu")) as device:
-        loop.train(
-            chosen, data, reader, folder, device, False, start, save_seconds=job.get("seconds", 600)
-        )
+        loop.train(chosen, data, reader, folder, device, False, start, save_seconds=seconds)
         if distributed.current().first:
             (folder / "losses.json").write_text(json.dumps(losses))
 
 
 def extract(job):
+    """Compute features as the job says, and say how many images this process encoded."""
     rank, number, kind = job.get("signal", (None, None, None))
-    encoded, true = [], encoders.Encoder.forward
+    encoded = []
+    true = encoders.Encoder.forward
 
     def forward(encoder, batch):
         encoded.extend(batch)
@@ -78,41 +90,55 @@ def extract(job):
         return true(encoder, batch)
 
     encoders.Encoder.forward = forward
+    data = tiny.data(20, 2, 1)
+    encoder = encoders.create("tiny")
     with distributed.launched(torch.device("cpu")) as device:
-        extract_features(
-            tiny.data(20, 2, 1), encoders.create("tiny"), Path(job["folder"]), device, 4, False
-        )
+        extract_features(data, encoder, Path(job["folder"]), device, 4, False)
         print(f"{len(encoded)} images", file=sys.stderr)
 
 
 def process(job, rank, port, said):
+    """Do a job as one of its processes; the exit status."""
     os.dup2(said, 2)
-    torch.set_num_threads(
-        1
-    )  # once after the fork, before several threads would replace torch's pool at the same time
+    # Once after the fork: several threads would later replace torch's pool at the same time.
+    torch.set_num_threads(1)
     if job["size"] > 1:
+        # What torchrun tells its workers.
         os.environ |= {
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "WORLD_SIZE": str(job["size"]),
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
         }
-        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     if job.get("double"):
         torch.set_default_dtype(torch.float64)
+
     try:
-        (train if job["do"] == "train" else extract)(job)
+        if job["do"] == "train":
+            train(job)
+        else:
+            extract(job)
     except SatlibError as error:
         print(f"{rank}: {error}", file=sys.stderr, flush=True)
         return 130 if isinstance(error, loop.Interrupted) else 2
-    # Python aborts when a thread of a process group ends after Python itself; Linux has names for threads.
-    names = [(thread / "comm").read_text().strip() for thread in Path("/proc/self/task").glob("*")]
-    if left := [name for name in names if "gloo" in name]:
+
+    # Python aborts when a thread of a process group ends after Python itself; Linux has names for
+    # threads.
+    threads = Path("/proc/self/task").glob("*")
+    names = [(thread / "comm").read_text().strip() for thread in threads]
+    left = [name for name in names if "gloo" in name]
+    if left:
         print(f"{rank}: still alive: {left}", file=sys.stderr, flush=True)
-    return 3 if left else 0
+        return 3
+    return 0
 
 
 def free_port():
-    """A port that nobody listens on, below those that a system gives to connections going out: one of them could take it again."""
+    """A port that nobody listens on.
+
+    It is below those that a system gives to outgoing connections, one of which could take it again.
+    """
     while True:
         with socket.socket() as free, contextlib.suppress(OSError):
             port = random.randrange(15000, 32000)
@@ -120,40 +146,43 @@ def free_port():
             return port
 
 
+def fork(job, rank, port, said):
+    """The number of a new process that does a job and ends with its status."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = process(job, rank, port, said)
+        except Exception:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            # Not sys.exit: the child must not go on with the loop over standard input.
+            os._exit(status)
+    return child
+
+
 def main():
     torch.set_num_threads(1)
     encoders._BUILDERS["tiny"] = tiny.build
     plots.curves_figure = lambda history: plots.Figure(figsize=(0.1, 0.1))
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # what is imported now is not imported again in each process
-        loop.train(
-            tiny.the_recipe("training.epochs=1"),
-            tiny.data(),
-            Reader(),
-            Path(folder),
-            progress=False,
-        )
+
+    # What a training imports now is not imported again in each process.
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = tiny.the_recipe("training.epochs=1")
+        loop.train(chosen, tiny.data(), Reader(), Path(folder), progress=False)
+
     for line in sys.stdin:
-        job, port, children = json.loads(line), free_port(), []
+        job = json.loads(line)
+        port = free_port()
         with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
-            for rank in range(job["size"]):
-                child = os.fork()
-                if child == 0:
-                    status = 1
-                    try:
-                        status = process(job, rank, port, said.fileno())
-                    except Exception:
-                        traceback.print_exc()
-                    finally:
-                        sys.stderr.flush()
-                        os._exit(status)
-                children.append(child)
+            children = [fork(job, rank, port, said.fileno()) for rank in range(job["size"])]
             statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
             said.seek(0)
             print(json.dumps([statuses, said.read()]), flush=True)
 
 
 if __name__ == "__main__":
+    # Ctrl-C ends this server without a traceback of its own beside that of the tests.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     main()

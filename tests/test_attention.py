@@ -9,49 +9,61 @@ from hypothesis import strategies as st
 
 from satlib.model import attention
 
+# All different, so that swapped axes cannot go unnoticed.
 B, L, WIDTH = 3, 5, 6
+
+
+def dot(u, v):
+    return sum(x * y for x, y in zip(u, v, strict=True))
 
 
 def by_loop(energy, a_i, h):
     """f_att(a_i, h) for one place and one image, in plain Python."""
-    dot = lambda u, v: sum(x * y for x, y in zip(u, v, strict=True))  # noqa: E731
-    W_a, b, W_h = (
-        energy.annotation.weight.tolist(),
-        energy.annotation.bias.tolist(),
-        energy.state.weight.tolist(),
-    )
+    W_a = energy.annotation.weight.tolist()
+    b = energy.annotation.bias.tolist()
+    W_h = energy.state.weight.tolist()
+    v = energy.energy.weight[0].tolist()
+
     units = [math.tanh(dot(W_a[k], a_i) + b[k] + dot(W_h[k], h)) for k in range(WIDTH)]
-    return dot(energy.energy.weight[0].tolist(), units)
+    return dot(v, units)
 
 
 @pytest.mark.parametrize(("D", "n"), [(4, 4), (3, 5)])
 def test_energy_equals_a_loop_over_places(D, n):
     torch.manual_seed(0)
     energy = attention.AdditiveEnergy(D, n, WIDTH).double()
-    a, h = torch.randn(B, L, D).double(), torch.randn(B, n).double()
-    expected = [
-        [by_loop(energy, a[b, i].tolist(), h[b].tolist()) for i in range(L)] for b in range(B)
-    ]
-    torch.testing.assert_close(energy(energy.annotation(a), h), torch.tensor(expected).double())
+    a = torch.randn(B, L, D).double()
+    h = torch.randn(B, n).double()
+
+    expected = torch.empty(B, L).double()
+    for b in range(B):
+        for i in range(L):
+            expected[b, i] = by_loop(energy, a[b, i].tolist(), h[b].tolist())
+    torch.testing.assert_close(energy(energy.annotation(a), h), expected)
 
 
 def test_gradients_by_finite_differences():
     torch.manual_seed(1)
     soft = attention.create("soft", 3, 5, WIDTH).double()
-    a, h = (
-        torch.randn(B, L, 3).double().requires_grad_(),
-        torch.randn(B, 5).double().requires_grad_(),
-    )
-    assert torch.autograd.gradcheck(lambda a, h: soft(a, soft.keys(a), h)[:2], (a, h))
+    a = torch.randn(B, L, 3).double().requires_grad_()
+    h = torch.randn(B, 5).double().requires_grad_()
+
+    def context_and_weights(a, h):
+        return soft(a, soft.keys(a), h)[:2]
+
+    assert torch.autograd.gradcheck(context_and_weights, (a, h))
 
 
 def test_weights_and_context_by_hand():
     """Energies ln 1, ln 2, ln 5 weigh 1/8, 2/8, 5/8."""
     soft = attention.create("soft", 1, 1, 1)
     a = torch.tensor([1.0, 2.0, 5.0]).log().view(1, 3, 1)
+    # The vectors are their own energies, so that softmax and sum can be done by hand.
     soft.energy.forward = lambda keys, h: a.squeeze(2)
+
     z, alpha, _ = soft(a, soft.keys(a), torch.ones(1, 1))
     torch.testing.assert_close(alpha, torch.tensor([[0.125, 0.25, 0.625]]))
+    # The first place adds nothing: ln 1 is 0.
     torch.testing.assert_close(z, torch.tensor([[0.25 * math.log(2) + 0.625 * math.log(5)]]))
 
 
@@ -61,12 +73,16 @@ def test_weights_are_a_distribution_and_follow_the_places(batch, places, scale):
     """Permuting the places permutes the weights and leaves the context vector alone."""
     torch.manual_seed(places)
     soft = attention.create("soft", 3, 5, WIDTH)
-    a, h = scale * torch.randn(batch, places, 3), torch.randn(batch, 5)
+    a = scale * torch.randn(batch, places, 3)
+    h = torch.randn(batch, 5)
     z, alpha, _ = soft(a, soft.keys(a), h)
     torch.testing.assert_close(alpha.sum(1), torch.ones(batch))
+
     order = torch.randperm(places)
-    z_permuted, alpha_permuted, _ = soft(a[:, order], soft.keys(a[:, order]), h)
+    permuted = a[:, order]
+    z_permuted, alpha_permuted, _ = soft(permuted, soft.keys(permuted), h)
     torch.testing.assert_close(alpha_permuted, alpha[:, order], atol=1e-5, rtol=1e-4)
+    # The context is a sum of vectors of this scale, and so is its rounding error.
     torch.testing.assert_close(z_permuted, z, atol=1e-4 * scale, rtol=1e-4)
 
 

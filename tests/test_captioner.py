@@ -1,4 +1,6 @@
-"""A captioner comes back from its file as it was; every other file is refused in one line that says why."""
+"""A captioner comes back from its file as it was; every other file is refused in one line that
+says why.
+"""
 
 import json
 import math
@@ -18,6 +20,11 @@ WORDS = Vocabulary(["a", "red", "circle", "square", "on", "the", "left", "blue"]
 PHOTOS = [tiny.draw(example) for example in tiny.data().examples[:5]]
 
 
+def first_maps(captioner):
+    """The first word's map for each photograph."""
+    return torch.stack([caption.alphas[0] for caption in captioner.caption(PHOTOS)])
+
+
 @pytest.fixture
 def captioner():
     return tiny.decided()
@@ -29,28 +36,30 @@ def error(path):
 
 class TestFile:
     def test_float32_is_exact(self, captioner, tmp_path):
-        captioner.save(tmp_path / "model.safetensors")
-        for path in (tmp_path / "model.safetensors", tmp_path, str(tmp_path)):
+        file = tmp_path / "model.safetensors"
+        captioner.save(file)
+        state = captioner.state_dict()
+
+        # A run's folder stands for the model in it.
+        for path in (file, tmp_path, str(tmp_path)):
             loaded = Captioner.load(path)
             assert not loaded.training
             assert loaded.vocabulary.words == WORDS.words
             assert loaded.recipe == captioner.recipe
-            state = captioner.state_dict()
-            assert state.keys() == loaded.state_dict().keys()
-            assert all(
-                torch.equal(value, state[name]) for name, value in loaded.state_dict().items()
-            )
+
+            found = loaded.state_dict()
+            assert state.keys() == found.keys()
+            assert all(torch.equal(value, state[name]) for name, value in found.items())
 
     @pytest.mark.parametrize("trained", [False, True])
     def test_a_frozen_encoder_is_shared_and_a_trained_one_is_the_files(self, tmp_path, trained):
         """Its weights in the file never go into the encoder that other models use."""
-        captioner, shared = (
-            tiny.decided(changes=[f"encoder.train={trained}".lower()]),
-            encoders.create("tiny"),
-        )
+        captioner = tiny.decided(changes=[f"encoder.train={trained}".lower()])
+        shared = encoders.create("tiny")
         if trained:
             torch.nn.init.ones_(captioner.encoder.body[1].weight)
         captioner.save(tmp_path / "model.safetensors")
+
         before = shared.weights_hash
         loaded = Captioner.load(tmp_path, encoder=shared)
         assert (loaded.encoder is shared) == (not trained)
@@ -61,46 +70,48 @@ class TestFile:
         ("storage", "least", "most"), [("float16", 0.45, 0.7), ("int8", 0.2, 0.6)]
     )
     def test_smaller_storage_has_a_bounded_error(self, captioner, tmp_path, storage, least, most):
-        captioner.save(tmp_path / "whole.safetensors")
-        captioner.save(tmp_path / "small.safetensors", storage)
-        size = {
-            name: (tmp_path / f"{name}.safetensors").stat().st_size for name in ("whole", "small")
-        }
-        header = len(json.dumps(read_safetensors(tmp_path / "small.safetensors")[0]))
-        assert least < (size["small"] - header) / (size["whole"] - header) < most
-        loaded = Captioner.load(tmp_path / "small.safetensors")
+        whole = tmp_path / "whole.safetensors"
+        small = tmp_path / "small.safetensors"
+        captioner.save(whole)
+        captioner.save(small, storage)
+
+        # The header, with its recipe and words, is as long in both; only the rest shrinks.
+        header = len(json.dumps(read_safetensors(small)[0]))
+        share = (small.stat().st_size - header) / (whole.stat().st_size - header)
+        assert least < share < most
+
+        loaded = Captioner.load(small)
         for name, value in captioner.decoder.state_dict().items():
             if storage == "float16" or value.dim() < 2:
+                # Half a unit in the last of 11 bits, or in that of the smallest numbers.
                 bound = value.abs() * 2**-11 + 2**-24
-            else:  # half a step, a step being the greatest of the row over 127
+            else:
+                # Half a step; a step is a row's greatest number over 127.
                 bound = (value.abs().amax(1, keepdim=True) / 254 * 1.001).expand_as(value)
             found = loaded.decoder.state_dict()[name]
             assert found.dtype == value.dtype
             assert ((found - value).abs() <= bound).all(), name
+
+        tolerance = 1.0 if storage == "int8" else 0.05
         for one, other in zip(captioner.caption(PHOTOS), loaded.caption(PHOTOS), strict=True):
-            assert one.log_probability == pytest.approx(
-                other.log_probability, abs=1.0 if storage == "int8" else 0.05
-            )
+            near = pytest.approx(other.log_probability, abs=tolerance)
+            assert one.log_probability == near
 
     @pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
     def test_a_trained_encoder_is_inside(self, tmp_path, storage):
         chosen = tiny.the_recipe("encoder.train=true", "encoder.pretrained=false")
         made = Captioner(chosen, WORDS, encoders.create("tiny", pretrained=False))
+        # Away from what `create` gives, so that an encoder made anew is noticed.
         with torch.no_grad():
             for value in (*made.encoder.parameters(), made.encoder.body[2].running_mean):
                 value.add_(1.0)
+
         made.save(tmp_path / "model.safetensors", storage)
         loaded = Captioner.load(tmp_path)
+        found = loaded.encoder.state_dict()
         for name, value in made.encoder.state_dict().items():
-            torch.testing.assert_close(
-                loaded.encoder.state_dict()[name], value, rtol=0.01, atol=0.02
-            )
-        torch.testing.assert_close(
-            torch.stack([c.alphas[0] for c in made.caption(PHOTOS)]),
-            torch.stack([c.alphas[0] for c in loaded.caption(PHOTOS)]),
-            rtol=0.05,
-            atol=0.01,
-        )
+            torch.testing.assert_close(found[name], value, rtol=0.01, atol=0.02)
+        torch.testing.assert_close(first_maps(made), first_maps(loaded), rtol=0.05, atol=0.01)
 
 
 class TestRefusals:
@@ -131,26 +142,29 @@ class TestNotFinite:
 class TestCaption:
     def test_maps_are_distributions_on_the_grid(self, captioner):
         for caption in captioner.caption(PHOTOS, beam=3):
-            assert caption.alphas.shape == (len(caption.words) + 1, 2, 2)
-            assert caption.betas.shape == (len(caption.words) + 1,)
-            torch.testing.assert_close(
-                caption.alphas.sum((1, 2)), torch.ones(len(caption.words) + 1)
-            )
+            # A map for each word and one for the end mark.
+            steps = len(caption.words) + 1
+            assert caption.alphas.shape == (steps, 2, 2)
+            assert caption.betas.shape == (steps,)
+            torch.testing.assert_close(caption.alphas.sum((1, 2)), torch.ones(steps))
             assert ((caption.betas >= 0) & (caption.betas <= 1)).all()
             assert caption.log_probability < 0
             assert caption.text.split() == caption.words
 
     def test_the_confidence_is_the_geometric_mean_with_the_end_mark(self):
+        # Two words and the end mark: the third root of .008 is .2.
+        log_p = math.log(0.5 * 0.2 * 0.08)
         maps = torch.ones(3, 1, 1)
-        assert Caption(
-            ["a", "dog"], math.log(0.5 * 0.2 * 0.08), maps, maps[:, 0, 0]
-        ).confidence == pytest.approx(0.2)
+        caption = Caption(["a", "dog"], log_p, maps, maps[:, 0, 0])
+        assert caption.confidence == pytest.approx(0.2)
 
     @pytest.mark.parametrize("beam", [1, 3])
     def test_a_batch_says_what_each_alone_says(self, captioner, beam):
         together = captioner.caption(PHOTOS, beam=beam)
         alone = [captioner.caption([photo], beam=beam)[0] for photo in PHOTOS]
+
         assert [c.words for c in together] == [c.words for c in alone]
+        # Sums in batches of another size are rounded otherwise.
         for one, other in zip(together, alone, strict=True):
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
             torch.testing.assert_close(one.alphas, other.alphas, atol=1e-5, rtol=1e-4)
@@ -160,4 +174,5 @@ class TestCaption:
         captioner.caption(PHOTOS[:1])
         assert captioner.training
         assert captioner.decoder.training
+        # A frozen encoder never trains, so its statistics stay as they are.
         assert not captioner.encoder.training

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import satlib as package
-from satlib import cli, files
+from satlib import cli
 from satlib.data import scenes
 from satlib.evaluation import animation
 from satlib.model import installed
@@ -71,13 +71,6 @@ def run(folder, tmp_path_factory):
     return root, root / "run"
 
 
-@pytest.fixture(autouse=True)
-def _loud():
-    """--quiet is a setting of the process, which ends with the command anywhere but here."""
-    yield
-    files.quiet = False
-
-
 def satlib(*words, status=0):
     assert cli.main([str(word) for word in words]) == status
 
@@ -103,6 +96,7 @@ def test_broken_images_are_left_out_when_asked(folder, tmp_path, capsys):
 
     satlib("features", *common, "--skip-broken")
     satlib("train", *common, "--skip-broken", "--out", tmp_path / "run")
+    # Both commands say how many; which ones, and why, goes to standard error.
     output = capsys.readouterr()
     assert output.out.count("own: 2 of 12 images left out") == 2
     assert all(name in output.err for name in ("1.jpg", "2.jpg"))
@@ -120,7 +114,8 @@ def test_evaluate_writes_and_prints_and_the_table_shows_it(run, capsys):
     satlib("table", folder, "--json")
     rows = json.loads(capsys.readouterr().out)
     (shown,) = [row["scores"]["BLEU-4"] for row in rows if row["ours"]]
-    assert float(shown) == pytest.approx(score, abs=0.05)  # with one decimal
+    # The table has one decimal.
+    assert float(shown) == pytest.approx(score, abs=0.05)
 
 
 def test_captions_are_scored_from_a_file(run, tmp_path, capsys):
@@ -147,6 +142,7 @@ def test_ground_by_entities(run, folder, tmp_path, capsys):
         rows = [row for row in csv.DictReader(file) if row["image"] == "10.jpg"]
     references = [row["caption"] for row in rows][:5]
 
+    # As Entities writes them: the first word is a phrase, and its entity has the number 1.
     captions = []
     for text in references:
         first, rest = text.split(" ", 1)
@@ -159,6 +155,7 @@ def test_ground_by_entities(run, folder, tmp_path, capsys):
     satlib("ground", model, *common, "--entities", path)
     report = json.loads((tmp_path / "ground-test.json").read_text())["true"]["all"]
     assert report["words"] == len(set(references))
+    # Wherever the model looks, it looks into a box that is the whole photograph.
     assert report["peak"] == 100
     assert report["mass"] == pytest.approx(100)
     assert "written to" in capsys.readouterr().out
@@ -202,19 +199,21 @@ def test_caption_prints_each_caption_above_its_photograph(run, folder, tmp_path,
 
 
 def test_caption_ends_with_2_if_it_can_read_nothing(run, tmp_path, capsys):
-    (tmp_path / "page.jpg").write_text("<html>")
-    assert "cannot read the image" in mistake(
-        capsys, "caption", tmp_path / "page.jpg", "--model", run[1]
-    )
-    (tmp_path / "empty").mkdir()
-    line = mistake(capsys, "caption", tmp_path / "empty", "--model", run[1])
-    missing = tmp_path / "empty" / "*.jpg"
+    page = tmp_path / "page.jpg"
+    page.write_text("<html>")
+    assert "cannot read the image" in mistake(capsys, "caption", page, "--model", run[1])
+
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    line = mistake(capsys, "caption", empty, "--model", run[1])
+    missing = empty / "*.jpg"
     assert line == f"satlib: the image {missing} does not exist; check the path\n"
 
 
 def test_a_folder_is_captioned_into_a_table_that_a_stop_leaves_whole(run, tmp_path, capsys):
     photos = tmp_path / "photos"
     for number in range(5):
+        # The last two are in a folder inside the folder.
         file = photos / ("inside" if number > 2 else "") / f"{number}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         scenes.scene(f"test-{number:06}").photo().save(file)
@@ -298,18 +297,23 @@ class TestMistakes:
     def test_no_such_file_model_or_data_set(self, capsys, run, folder, tmp_path):
         assert "no.jpg does not exist" in mistake(capsys, "caption", tmp_path / "no.jpg")
         assert "no_run does not exist" in mistake(capsys, "evaluate", tmp_path / "no_run")
+
         nowhere = ["--data", tmp_path / "nowhere"]
         line = mistake(capsys, "train", "flickr8k-soft", *nowhere)
         assert "satlib data fetch flickr8k" in line
+
         line = mistake(capsys, "export", run[1], tmp_path / "model.pt")
         assert "must end in .safetensors" in line
         assert "no file and no data set" in mistake(capsys, "table", "flickr9k")
+
+        # Without its features, which another root has.
         common = ["own-folder", *changes(folder), "--data", tmp_path, "--out", tmp_path / "run"]
         assert "run satlib features" in mistake(capsys, "train", *common)
 
 
 def test_help_lists_every_command_without_importing_torch():
-    # In a process of its own: this one has imported everything.
+    # Whoever asks for help should not wait for torch, which takes more than a second to import.
+    # In a process of its own, because this one has imported everything.
     code = """
 import sys
 from satlib import cli
@@ -318,8 +322,9 @@ try:
 finally:
     assert not {"torch", "torchvision", "matplotlib", "nltk"} & sys.modules.keys()
 """
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", code]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    # The last two are satcourse's, by an entry point.
     for command in (*cli.COMMANDS, "check", "demo"):
         assert f"\n  {command} " in process.stdout

@@ -1,6 +1,9 @@
-"""Caption sets on tiny folders made here: what is read, and the one line that each kind of bad input gives."""
+"""Caption sets on tiny folders made here: what is read, and the one line that each kind of bad
+input gives.
+"""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from satlib.data.datasets import data_root, load
 
 
 def photo(path, colour="red"):
+    """Write a small photograph of one colour."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (8, 6), colour).save(path)
 
@@ -23,16 +27,31 @@ def write(path, text, encoding="utf-8"):
     path.write_bytes(text.encode(encoding))
 
 
+def write_table(path, head, rows):
+    """A table of captions; a row may be of several lines."""
+    write(path, "\n".join([head, *rows]) + "\n")
+
+
 def read(name, root=None, **options):
     """The split and the captions of each image."""
-    return {e.image_id: (e.split, e.references) for e in load(str(name), root, **options).examples}
+    data = load(str(name), root, **options)
+    return {example.image_id: (example.split, example.references) for example in data.examples}
+
+
+def colour(data, example):
+    """The colour of a photograph of one colour."""
+    return data.photo(example).getpixel((0, 0))
+
+
+RED = (255, 0, 0)
+BLUE = (0, 0, 255)
 
 
 def refused(name, root, *words):
     return refusals.refused(lambda: load(str(name), root), *words)
 
 
-# --- Flickr8k as its authors distribute it --------------------------------------------------------------------------
+# --- Flickr8k as its authors distribute it --------------------------------------------------------
 
 
 IMAGE_IDS = {"train": ["a.jpg", "b.jpg"], "dev": ["c.jpg"], "test": ["d.jpg"]}
@@ -40,62 +59,73 @@ IMAGE_IDS = {"train": ["a.jpg", "b.jpg"], "dev": ["c.jpg"], "test": ["d.jpg"]}
 
 @pytest.fixture
 def flickr8k(tmp_path):
-    base, lines = tmp_path / "flickr8k", []
+    base = tmp_path / "flickr8k"
+    texts = base / "Flickr8k_text"
+    lines = []
     for split, image_ids in IMAGE_IDS.items():
-        write(
-            base / "Flickr8k_text" / f"Flickr_8k.{split}Images.txt",
-            "".join(f"{name}\n" for name in image_ids),
-        )
+        names = "".join(f"{name}\n" for name in image_ids)
+        write(texts / f"Flickr_8k.{split}Images.txt", names)
         for image_id in image_ids:
             photo(base / "Flicker8k_Dataset" / image_id)
-            lines += [
-                f"{image_id}#{number}\tA {split} dog number {number} ." for number in range(5)
-            ]
-    lines += [
-        "gone.jpg.1#0\tin no split and without a file",
-        "a.jpg#5\tA sixth caption, which is not used .",
-    ]
-    # with a byte order mark and line ends as Windows writes them
-    write(base / "Flickr8k_text" / "Flickr8k.token.txt", "\ufeff" + "\r\n".join(lines) + "\r\n")
+            for number in range(5):
+                lines.append(f"{image_id}#{number}\tA {split} dog number {number} .")
+
+    # The real file has captions of an image that was never distributed.
+    lines.append("gone.jpg.1#0\tin no split and without a file")
+    lines.append("a.jpg#5\tA sixth caption, which is not used .")
+
+    # With a byte order mark and line ends as Windows writes them.
+    write(texts / "Flickr8k.token.txt", "\ufeff" + "\r\n".join(lines) + "\r\n")
     return tmp_path
 
 
 def test_flickr8k(flickr8k):
     data = load("flickr8k", flickr8k)
     assert data.name == "flickr8k"
-    assert {
-        split: [example.image_id for example in data.split(split)] for split in IMAGE_IDS
-    } == IMAGE_IDS
-    assert len(data) == 4  # the file that does not exist is in no split
+    for split, image_ids in IMAGE_IDS.items():
+        assert [example.image_id for example in data.split(split)] == image_ids
+    # The file that does not exist is in no split.
+    assert len(data) == 4
+
     first = data.examples[0]
     assert first.references == tuple(f"A train dog number {number} ." for number in range(5))
     assert first.path == flickr8k / "flickr8k" / "Flicker8k_Dataset" / "a.jpg"
+    # JPEG loses a little of the red.
     assert data.photo(first).getpixel((0, 0))[0] > 200
     assert load(str(flickr8k / "flickr8k")).examples == data.examples
 
 
 def test_bad_flickr8k(flickr8k, tmp_path):
     refused("flickr8k", tmp_path / "nowhere", "nowhere", "is missing", "satlib data fetch flickr8k")
+
     for image_id in ("b.jpg", "d.jpg"):
         (flickr8k / "flickr8k" / "Flicker8k_Dataset" / image_id).unlink()
     refused("flickr8k", flickr8k, "2 images (b.jpg, d.jpg)", "missing from", "satlib data check")
+    # With features computed elsewhere, the photographs are not needed.
     assert len(load("flickr8k", flickr8k, require_images=False)) == 4
+
     texts = flickr8k / "flickr8k" / "Flickr8k_text"
     write(texts / "Flickr_8k.devImages.txt", "silent.jpg")
     refused("flickr8k", flickr8k, "1 images (silent.jpg)", "without captions")
+
     write(texts / "Flickr8k.token.txt", "a.jpg#0\tA dog .\na.jpg without a tab")
     refused("flickr8k", flickr8k, "Flickr8k.token.txt, line 2", "expected IMAGE.jpg#NUMBER")
 
 
-# --- Karpathy's files: Flickr30k, COCO ------------------------------------------------------------------------------
+# --- Karpathy's files: Flickr30k, COCO ------------------------------------------------------------
 
 
 def karpathy(path, images):
     """images: (filepath, filename, split, captions)."""
-    rows = [
-        {"filepath": filepath, "filename": name, "split": split, "sentences": [{"raw": text, "tokens": []} for text in captions]}
-        for filepath, name, split, captions in images
-    ]  # fmt: skip
+    rows = []
+    for filepath, name, split, captions in images:
+        row = {
+            "filepath": filepath,
+            "filename": name,
+            "split": split,
+            "sentences": [{"raw": text, "tokens": []} for text in captions],
+        }
+        rows.append(row)
     write(path, json.dumps({"dataset": "x", "images": rows}))
 
 
@@ -111,34 +141,36 @@ COCO = [
     "paths",
     [
         [f"{filepath}/{name}" for filepath, name, *_ in COCO],
-        # those of 2017 are divided differently and named by their numbers alone
+        # Those of 2017 are divided differently and named by their numbers alone.
         ["train2017/1.jpg", "val2017/2.jpg", "train2017/3.jpg", "train2017/4.jpg"],
     ],
 )
 def test_coco_in_karpathys_split(tmp_path, paths):
-    karpathy(tmp_path / "coco" / "dataset_coco.json", COCO)
+    base = tmp_path / "coco"
+    karpathy(base / "dataset_coco.json", COCO)
     for path in paths:
-        photo(tmp_path / "coco" / path)
+        photo(base / path)
+
     data = load("coco", tmp_path)
-    assert load(str(tmp_path / "coco" / "dataset_coco.json"), tmp_path).examples == data.examples
-    assert [
-        example.path.relative_to(tmp_path / "coco").as_posix() for example in data.examples
-    ] == paths
+    assert load(str(base / "dataset_coco.json"), tmp_path).examples == data.examples
+    found = [example.path.relative_to(base).as_posix() for example in data.examples]
+    assert found == paths
     assert read("coco", tmp_path) == {
         # A newline in a caption breaks METEOR's files.
         "train2014/COCO_train2014_1.jpg": ("train", ("A cat .", "The cat sits .")),
         "val2014/COCO_val2014_2.jpg": ("train", ("A dog .",)),
-        "val2014/COCO_val2014_3.jpg": ("dev", ("A cow .",)),  # what has no word is left out
+        # What has no word is left out.
+        "val2014/COCO_val2014_3.jpg": ("dev", ("A cow .",)),
         "val2014/COCO_val2014_4.jpg": ("test", ("A bird .",)),
     }
 
 
 def test_flickr30k(tmp_path):
     refused("flickr30k", tmp_path, "is missing", "satlib data fetch flickr30k")
-    karpathy(
-        tmp_path / "flickr30k" / "dataset_flickr30k.json", [("", "1.jpg", "test", ["A dog ."])]
-    )
-    photo(tmp_path / "flickr30k" / "flickr30k-images" / "1.jpg")
+
+    base = tmp_path / "flickr30k"
+    karpathy(base / "dataset_flickr30k.json", [("", "1.jpg", "test", ["A dog ."])])
+    photo(base / "flickr30k-images" / "1.jpg")
     assert read("flickr30k", tmp_path) == {"1.jpg": ("test", ("A dog .",))}
 
 
@@ -146,38 +178,55 @@ def test_bad_karpathy_files(tmp_path):
     path = tmp_path / "dataset_x.json"
     write(path, '{"images": [')
     refused(path, tmp_path, "dataset_x.json")
-    for images, words in [
-        ([], "no images with captions"),
-        ([("", "a.jpg", "extra", [])], "'extra'"),
-        ([("", "a.jpg", "train", ["."])], "without captions"),
-    ]:
-        karpathy(path, images)
-        refused(path, tmp_path, words)
+
+    karpathy(path, [])
+    refused(path, tmp_path, "no images with captions")
+    karpathy(path, [("", "a.jpg", "extra", [])])
+    refused(path, tmp_path, "'extra'")
+    karpathy(path, [("", "a.jpg", "train", ["."])])
+    refused(path, tmp_path, "without captions")
 
 
-# --- Your own folder ----------------------------------------------------------------------------------------------
+# --- Your own folder ------------------------------------------------------------------------------
 
 
 def test_own_folder_by_csv(tmp_path):
-    rows = 'Image,caption,split\nx/a.jpg,"A dog, running",train\n.\\x\\a.jpg,Dog!,train\nb.png,A cat,validation\nc.png,Ein Kätzchen,test\n'
-    write(tmp_path / "mine" / "captions.csv", rows)
+    rows = [
+        'x/a.jpg,"A dog, running",train',
+        # The same photograph, as a path of Windows.
+        ".\\x\\a.jpg,Dog!,train",
+        "b.png,A cat,validation",
+        "c.png,Ein Kätzchen,test",
+    ]
+    mine = tmp_path / "mine"
+    write_table(mine / "captions.csv", "Image,caption,split", rows)
     for name in ("x/a.jpg", "b.png", "c.png"):
-        photo(tmp_path / "mine" / name)
-    assert load(str(tmp_path / "mine")).name == "mine"
-    assert read(tmp_path / "mine") == read("mine", tmp_path) == {
+        photo(mine / name)
+
+    assert load(str(mine)).name == "mine"
+    expected = {
         "x/a.jpg": ("train", ("A dog, running", "Dog!")),
         "b.png": ("dev", ("A cat",)),
         "c.png": ("test", ("Ein Kätzchen",)),
-    }  # fmt: skip
+    }
+    assert read(mine) == expected
+    assert read("mine", tmp_path) == expected
+
     refused("yours", tmp_path, "'yours' is neither a data set", "nor a folder")
+    # As the recipe own-folder has it, before anybody has named a folder.
     refused("FOLDER", tmp_path, "--set data.name=PATH")
 
 
 def test_what_a_table_says_is_not_lost(tmp_path):
-    """Folders that name splits, lists of captions written as text, more than five captions, a line break in one."""
-    seven = "".join(f"val/b.jpg,cat {number}\n" for number in range(7))
-    rows = f"""train/a.jpg,"['a dog', 'it is [old]']"\n{seven}test/c.jpg,"[A] bird\non it"\n"""
-    write(tmp_path / "captions.csv", "image,caption\n" + rows)
+    """Folders that name splits, lists of captions written as text, more than five captions, a line
+    break in one.
+    """
+    rows = [
+        """train/a.jpg,"['a dog', 'it is [old]']\"""",
+        *[f"val/b.jpg,cat {number}" for number in range(7)],
+        'test/c.jpg,"[A] bird\non it"',
+    ]
+    write_table(tmp_path / "captions.csv", "image,caption", rows)
     assert read(tmp_path, require_images=False) == {
         "train/a.jpg": ("train", ("a dog", "it is [old]")),
         "val/b.jpg": ("dev", tuple(f"cat {number}" for number in range(7))),
@@ -185,56 +234,62 @@ def test_what_a_table_says_is_not_lost(tmp_path):
     }
 
 
+def drawn(name):
+    """A set of one picture of this colour, which is drawn and has no file."""
+    example = Example(name + ".png", "train", (name,))
+    return CaptionSet(name, (example,), lambda _: Image.new("RGB", (1, 1), name))
+
+
 def test_several_sets_are_one(tmp_path):
-    """Each keeps its splits and its photographs, and is cut on its own; two images of one name are refused."""
-    for name, colour, images in (
+    """Each keeps its splits and its photographs, and is cut on its own; two images of one name
+    are refused.
+    """
+    sets = (
         ("one", "red", "abc"),
         ("two", "blue", "de"),
         ("three", "red", "b"),
-    ):
-        rows = [f"{image}.png,a thing,{'dev' if image == 'b' else 'train'}\n" for image in images]
-        write(tmp_path / name / "captions.csv", "image,caption,split\n" + "".join(rows))
+    )
+    for name, colour_name, images in sets:
+        rows = []
         for image in images:
-            photo(tmp_path / name / f"{image}.png", colour)
+            split = "dev" if image == "b" else "train"
+            rows.append(f"{image}.png,a thing,{split}")
+            photo(tmp_path / name / f"{image}.png", colour_name)
+        write_table(tmp_path / name / "captions.csv", "image,caption,split", rows)
+
     both = load("one+two", tmp_path, train_images=1)
     assert both.name == "one+two"
     assert both.home == tmp_path
-    assert [(e.image_id, e.split) for e in both.examples] == [
+    # One image of training of each: c and e are cut.
+    assert [(example.image_id, example.split) for example in both.examples] == [
         ("a.png", "train"),
         ("b.png", "dev"),
         ("d.png", "train"),
     ]
-    assert [both.photo(e).getpixel((0, 0)) for e in both.split("train")] == [
-        (255, 0, 0),
-        (0, 0, 255),
-    ]
+    assert [colour(both, example) for example in both.split("train")] == [RED, BLUE]
     refused("one+three", tmp_path, "one and three", "b.png")
-    drawn = [
-        CaptionSet(
-            c, (Example(c + ".png", "train", (c,)),), lambda _, c=c: Image.new("RGB", (1, 1), c)
-        )
-        for c in ("red", "blue")
-    ]
-    assert [joined(drawn).photo(e).getpixel((0, 0)) for e in joined(drawn).examples] == [
-        (255, 0, 0),
-        (0, 0, 255),
-    ]
+
+    # A set whose pictures have no files draws its own.
+    both = joined([drawn("red"), drawn("blue")])
+    assert [colour(both, example) for example in both.examples] == [RED, BLUE]
 
 
 def test_kaggles_flickr8k_has_the_official_splits(tmp_path):
-    lines = (
-        line.split("\t")
-        for line in Path(folder._SPLITS_8K).read_text(encoding="utf-8").splitlines()
-    )
-    official = {split: numbers.split(" ")[0] + "_x.jpg" for split, numbers in lines}
-    texts = ['A dog, running with "care" .', '"A ""big"" dog, running ."', "A dog ."]
-    rows = zip((official[split] for split in ("train", "dev", "test")), texts, strict=True)
-    write(
-        tmp_path / "captions.txt",
-        "image,caption\n" + "".join(f"{name},{text}\n" for name, text in rows),
-    )
+    # satlib's list of the official splits has a line for each: its name and its images' numbers.
+    official = {}
+    for line in Path(folder._SPLITS_8K).read_text(encoding="utf-8").splitlines():
+        split, numbers = line.split("\t")
+        official[split] = numbers.split(" ")[0] + "_x.jpg"
     for name in official.values():
         photo(tmp_path / "Images" / name)
+
+    rows = [
+        # Kaggle's file does not quote all captions that have commas.
+        official["train"] + ',A dog, running with "care" .',
+        official["dev"] + ',"A ""big"" dog, running ."',
+        official["test"] + ",A dog .",
+    ]
+    write_table(tmp_path / "captions.txt", "image,caption", rows)
     assert list(read(tmp_path).values()) == [
         ("train", ('A dog, running with "care" .',)),
         ("dev", ('A "big" dog, running .',)),
@@ -245,63 +300,65 @@ def test_kaggles_flickr8k_has_the_official_splits(tmp_path):
 @pytest.mark.parametrize("form", ["parquet", "imagefolder"])
 def test_what_hugging_faces_library_reads(tmp_path, form):
     datasets = pytest.importorskip("datasets", reason="needs the extra [hub]")
-    place, splits = tmp_path / "set", {"train": "red", "validation": "blue", "test": "green"}
-    for split, colour in splits.items():
-        photo(place / split / "a.png", colour)
+    place = tmp_path / "set"
+    for split, name in (("train", "red"), ("validation", "blue"), ("test", "green")):
+        file = place / split / "a.png"
+        photo(file, name)
         if form == "parquet":
-            image = {"bytes": (place / split / "a.png").read_bytes(), "path": None}
-            rows = {
-                "image": [image, image],
-                "caption": [f"A {colour} dog", "A dog"],
-            }  # a photograph in two rows
-            table = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+            # A photograph in two rows, with a caption each.
+            image = {"bytes": file.read_bytes(), "path": None}
+            columns = {"image": [image, image], "caption": [f"A {name} dog", "A dog"]}
+            table = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
             table.to_parquet(place / f"{split}-00000-of-00001.parquet")
-            (place / split / "a.png").unlink()
+            file.unlink()
         else:
-            write(
-                place / split / "metadata.csv",
-                f"file_name,text_1,text_2\na.png,A {colour} dog,A dog\n",
-            )
+            row = f"a.png,A {name} dog,A dog"
+            write_table(place / split / "metadata.csv", "file_name,text_1,text_2", [row])
+
     data = load(str(place))
-    captions = {e.split: e.references for e in data.examples}
+    captions = {example.split: example.references for example in data.examples}
     assert captions == {
         "train": ("A red dog", "A dog"),
         "dev": ("A blue dog", "A dog"),
         "test": ("A green dog", "A dog"),
     }
-    assert data.photo(data.split("dev")[0]).getpixel((0, 0)) == (0, 0, 255)
+    (dev,) = data.split("dev")
+    assert colour(data, dev) == BLUE
 
 
 def test_captions_beside_photographs(tmp_path):
-    (tmp_path / "train").mkdir()
     for name in ("a", "b"):
         photo(tmp_path / "train" / f"{name}.png")
         write(tmp_path / "train" / f"{name}.txt", f"A dog {name}\n\nA cat\n")
     assert read(tmp_path) == {
-        f"train/{name}.png": ("train", (f"A dog {name}", "A cat")) for name in ("a", "b")
+        "train/a.png": ("train", ("A dog a", "A cat")),
+        "train/b.png": ("train", ("A dog b", "A cat")),
     }
+
     photo(tmp_path / "train" / "c.jpg")
     refused(tmp_path, tmp_path, "1 images (train/c.jpg)", "without captions")
 
 
 def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
     splits = {f"{number}.jpg": folder.by_hash(f"{number}.jpg") for number in range(2000)}
-    assert 1500 < [*splits.values()].count("train") < 1700  # 1,600 expected, standard deviation 18
-    assert 140 < [*splits.values()].count("dev") < 260
-    # By sha256sum, the first 16 digits of the digests: 3938d9535f5726b4, b49c8408bccef123, b3ba14f579032f9b.
-    assert (0x3938D9535F5726B4 % 10, 0xB49C8408BCCEF123 % 10, 0xB3BA14F579032F9B % 10) == (8, 1, 1)
-    assert [splits[image_id] for image_id in ("0.jpg", "22.jpg", "23.jpg")] == [
-        "train",
-        "test",
-        "test",
-    ]
-    write(
-        tmp_path / "captions.csv",
-        "image,caption\n" + "".join(f"{image_id},A dog\n" for image_id in splits),
-    )
-    assert {
-        image_id: split for image_id, (split, _) in read(tmp_path, require_images=False).items()
-    } == splits
+    counts = Counter(splits.values())
+    # 1,600 are expected, with a standard deviation of 18; and 200, with one of 13.
+    assert 1500 < counts["train"] < 1700
+    assert 140 < counts["dev"] < 260
+
+    # By sha256sum, the first 16 digits of the digests: 3938d9535f5726b4, b49c8408bccef123,
+    # b3ba14f579032f9b. The last decimal digit decides: 0 is dev, 1 is test, the others are train.
+    assert 0x3938D9535F5726B4 % 10 == 8
+    assert 0xB49C8408BCCEF123 % 10 == 1
+    assert 0xB3BA14F579032F9B % 10 == 1
+    assert splits["0.jpg"] == "train"
+    assert splits["22.jpg"] == "test"
+    assert splits["23.jpg"] == "test"
+
+    rows = [f"{image_id},A dog" for image_id in splits]
+    write_table(tmp_path / "captions.csv", "image,caption", rows)
+    found = read(tmp_path, require_images=False)
+    assert {image_id: split for image_id, (split, _) in found.items()} == splits
 
 
 @pytest.mark.parametrize(
@@ -326,7 +383,7 @@ def test_bad_folders(tmp_path, rows, words):
     refused(tmp_path, tmp_path, *words)
 
 
-# --- The root, the number of scenes, the check ------------------------------------------------------------------------
+# --- The root, the number of scenes, the check ----------------------------------------------------
 
 
 def test_data_root(monkeypatch):
@@ -344,46 +401,52 @@ def test_check_counts_by_hand(tmp_path, capsys):
         "b.jpg,A cat runs !,dev",
         "c.jpg,Dog,test",
     ]
-    write(tmp_path / "captions.csv", "\n".join(["image,caption,split", *rows]))
+    table = tmp_path / "captions.csv"
+    write_table(table, "image,caption,split", rows)
     photo(tmp_path / "a.jpg")
     write(tmp_path / "c.jpg", "not an image")
     photo(tmp_path / "d.JPG")
     assert not check(str(tmp_path))
+
     out = capsys.readouterr().out
-    rows = [line.split() for line in out.splitlines()]
-    assert ["train", "1", "2", "2-2", "0", "2-3", "(2.5)", "100.00%"] in rows
-    assert ["dev", "1", "1", "1-1", "0", "3-3", "(3.0)", "66.67%"] in rows  # a, runs; not cat
-    # a, dog, runs and the two special words
-    for part in (
-        "K = 5",
-        "1 read, 2 missing or unreadable; 1 more without captions",
-        "b.jpg does not exist",
-        "the image",
-        "c.jpg",
-    ):
-        assert part in out
-    write(tmp_path / "captions.csv", "image,caption,split\na.jpg,A dog,valid\n")
+    printed = [line.split() for line in out.splitlines()]
+    assert ["train", "1", "2", "2-2", "0", "2-3", "(2.5)", "100.00%"] in printed
+    # Two words of three are known: a and runs, but not cat.
+    assert ["dev", "1", "1", "1-1", "0", "3-3", "(3.0)", "66.67%"] in printed
+    # a, dog, runs and the two special words.
+    assert "K = 5" in out
+    assert "1 read, 2 missing or unreadable; 1 more without captions" in out
+    assert "b.jpg does not exist" in out
+    assert "the image" in out
+    assert "c.jpg" in out
+
+    write_table(table, "image,caption,split", ["a.jpg,A dog,valid"])
     assert not check(str(tmp_path))
     assert "no images in train: satlib train needs" in capsys.readouterr().out
 
 
 def test_check_names_what_would_go_wrong_in_silence(tmp_path, capsys):
-    long = " and ".join(["a dog"] * 20)  # 59 words
-    rows = [f"train/a.png,{long}", "val/b.png,a dog", "test/c.png,a cat", "train/d.png,a dark cat"]
-    write(tmp_path / "captions.csv", "\n".join(["image,caption", *rows]))
-    for name, colour in (
-        ("train/a", "red"),
-        ("val/b", "blue"),
-        ("test/c", "red"),
-        ("train/d", (9, 9, 15)),
-    ):
-        file = tmp_path / f"{name}.png"
-        file.parent.mkdir(exist_ok=True)
-        Image.new("RGB", (9, 9), colour).save(file)
+    # 59 words; recipes train on captions of at most 40.
+    long = " and ".join(["a dog"] * 20)
+    rows = [
+        f"train/a.png,{long}",
+        "val/b.png,a dog",
+        "test/c.png,a cat",
+        "train/d.png,a dark cat",
+    ]
+    write_table(tmp_path / "captions.csv", "image,caption", rows)
+
+    # The first and the third are the same picture, in two splits; the last is nearly black.
+    photo(tmp_path / "train" / "a.png", "red")
+    photo(tmp_path / "val" / "b.png", "blue")
+    photo(tmp_path / "test" / "c.png", "red")
+    photo(tmp_path / "train" / "d.png", (9, 9, 15))
     assert not check(str(tmp_path))
+
     out = capsys.readouterr().out
     assert "train/a.png (train), test/c.png (test): the same photograph" in out
     assert "train/d.png is nearly black: its values end at 15 of 255" in out
     (row,) = [line.split() for line in out.splitlines() if line.startswith("train ")]
-    assert row[:5] == ["train", "2", "2", "1-1", "1"]  # one of over 40 words
+    # The fifth column counts captions of over 40 words.
+    assert row[:5] == ["train", "2", "2", "1-1", "1"]
     assert "4 read, 0 missing" in out

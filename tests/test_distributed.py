@@ -23,8 +23,11 @@ from satlib.training import distributed
 from satlib.training.checkpoint import CHECKPOINT
 from satlib.training.loop import LOG
 
-SURE = ("decoder.dropout=0.0", "training.average=0.9", "training.warmup=5")
-HARD = ("decoder.attention=hard", "hard.expectation=0.0", "hard.samples=2", *SURE[:-1])
+# Without dropout: several processes draw other masks than one does.
+SURE = ("decoder.dropout=0.0", "training.average=0.9")
+SOFT = (*SURE, "training.warmup=5")
+HARD = (*SURE, "decoder.attention=hard", "hard.expectation=0.0", "hard.samples=2")
+ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,7 @@ def do():
     """Do a job of `ranks`; give the exit statuses and what was said."""
     with subprocess.Popen(
         [sys.executable, ranks.__file__],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=ONE_THREAD,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -40,8 +43,8 @@ def do():
     ) as server:
 
         def job(size, folder, *changes, do="train", **more):
-            line = {"size": size, "folder": str(folder), "changes": changes, "do": do} | more
-            print(json.dumps(line), file=server.stdin)
+            line = {"size": size, "folder": str(folder), "changes": changes, "do": do}
+            print(json.dumps(line | more), file=server.stdin)
             return json.loads(server.stdout.readline())
 
         yield job
@@ -58,74 +61,93 @@ def progress(folder):
 
 
 def record(folder):
-    """A run's losses at every batch, what its log says, and the tensors of its checkpoint but for random numbers."""
-    tensors = read_safetensors(folder / CHECKPOINT)[1]
+    """A run's losses at every batch, its log, and its checkpoint's tensors but random numbers."""
+    _, tensors = read_safetensors(folder / CHECKPOINT)
+    # Each rank has its own random numbers; the file holds those of the first.
     del tensors["random"]
-    return (
-        json.loads((folder / "losses.json").read_text()),
-        without_clock(tiny.log(folder)),
-        tensors,
-    )
+    losses = json.loads((folder / "losses.json").read_text())
+    return losses, without_clock(tiny.log(folder)), tensors
 
 
 def apart(here, there):
-    """The largest relative distance of losses and of figures in the log, and the largest of tensors, each as a whole."""
-    (losses, log, tensors), (others, other_log, other_tensors) = here, there
-    assert len(losses) == len(others) >= 20
-    assert [line.keys() for line in log] == [line.keys() for line in other_log]
-    lines = zip(log, other_log, strict=True)
-    figures = [
-        (line[name], other[name])
-        for line, other in lines
-        for name in line
-        if isinstance(line[name], float)
-    ]
-    far = [abs(x - y) / max(abs(y), 1e-2) for x, y in [*zip(losses, others, strict=True), *figures]]
+    """The largest relative distance of losses, figures in the log and whole tensors."""
+    losses, log, tensors = here
+    other_losses, other_log, other_tensors = there
+
+    # All numbers that are compared one by one, in pairs.
+    assert len(losses) == len(other_losses) >= 20
+    pairs = list(zip(losses, other_losses, strict=True))
+    for line, other_line in zip(log, other_log, strict=True):
+        assert line.keys() == other_line.keys()
+        pairs += [(x, other_line[name]) for name, x in line.items() if isinstance(x, float)]
+    distances = [abs(x - y) / max(abs(y), 1e-2) for x, y in pairs]
+
     assert tensors.keys() == other_tensors.keys()
-    pairs = [
-        (value, other_tensors[name]) for name, value in tensors.items() if value.is_floating_point()
-    ]
-    return max(far), max(((x - y).norm() / y.norm().clamp(min=1e-12)).item() for x, y in pairs)
+    for name, x in tensors.items():
+        y = other_tensors[name]
+        if x.is_floating_point():
+            distances.append(((x - y).norm() / y.norm().clamp(min=1e-12)).item())
+    return max(distances)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 8])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_every_row_has_one_rank_and_weights_make_the_mean(rows, size):
+    # An image's name is the number of its row.
     batch = Batch([f"{i}" for i in range(rows)], torch.arange(2 * rows).view(rows, 2))
     losses = torch.randn(rows, dtype=torch.float64)
-    shares = [distributed.Ranks(rank, size).share(batch) for rank in range(size)]
-    own = [[int(image_id) for image_id in share.image_ids] for share in shares]
-    assert sorted(
-        i for part, share in zip(own, shares, strict=True) if share.weight for i in part
-    ) == list(range(rows))
-    for part, share in zip(own, shares, strict=True):
+
+    seen = []
+    total = 0.0
+    for rank in range(size):
+        share = distributed.Ranks(rank, size).share(batch)
+        part = [int(image_id) for image_id in share.image_ids]
         assert share.captions.tolist() == batch.captions[part].tolist()
         assert len(part) <= math.ceil(rows / size)
-    means = [losses[part].mean() * share.weight for part, share in zip(own, shares, strict=True)]
-    torch.testing.assert_close(sum(means) / size, losses.mean())
+        # A rank without rows of its own has another's, which weighs nothing.
+        if share.weight:
+            seen += part
+        total += losses[part].mean() * share.weight
+
+    assert sorted(seen) == list(range(rows))
+    # torch averages gradients over the ranks.
+    torch.testing.assert_close(total / size, losses.mean())
 
 
 class TestEquality:
-    """In float64, where what rounding does is far below 1e-6. With three, rows divide badly and some ranks have none."""
+    """In float64, where what rounding does is far below 1e-6.
+
+    With three, rows divide badly and some ranks have none.
+    """
 
     def test_soft(self, do, tmp_path):
-        for size in (1, 3):
-            finished(do(size, tmp_path / str(size), *SURE, double=True))
-        assert max(apart(record(tmp_path / "3"), record(tmp_path / "1"))) < 1e-9
+        one = tmp_path / "1"
+        three = tmp_path / "3"
+        finished(do(1, one, *SOFT, double=True))
+        finished(do(3, three, *SOFT, double=True))
+        assert apart(record(three), record(one)) < 1e-9
 
     @pytest.mark.parametrize("change", ["hard.reward=to-come", "hard.baseline=leave-one-out"])
     def test_hard_with_the_likeliest_place(self, do, tmp_path, change):
         """The moving average of rewards is the joined batch's, too."""
-        for size in (1, 3):
-            finished(do(size, tmp_path / str(size), *HARD, change, double=True, peak=True))
-        assert max(apart(record(tmp_path / "3"), record(tmp_path / "1"))) < 1e-9
+        one = tmp_path / "1"
+        three = tmp_path / "3"
+        finished(do(1, one, *HARD, change, double=True, peak=True))
+        finished(do(3, three, *HARD, change, double=True, peak=True))
+        assert apart(record(three), record(one)) < 1e-9
 
     def test_another_number_of_processes_goes_on(self, do, tmp_path):
-        finished(do(1, tmp_path / "1", *SURE, double=True))
-        do(3, tmp_path / "3", *SURE, double=True, signal=[2, 14, signal.SIGTERM])
-        finished(do(2, tmp_path / "3", *SURE, double=True))
-        tensors, others = (record(tmp_path / name)[2] for name in "13")
-        assert max((tensors[k].double() - others[k].double()).abs().max() for k in tensors) < 1e-9
+        one = tmp_path / "1"
+        three = tmp_path / "3"
+        finished(do(1, one, *SOFT, double=True))
+        do(3, three, *SOFT, double=True, signal=[2, 14, signal.SIGTERM])
+        finished(do(2, three, *SOFT, double=True))
+
+        _, _, tensors = record(one)
+        _, _, others = record(three)
+        # Not `apart`: the losses are only those since the run was resumed.
+        distances = [(x.double() - others[name].double()).abs() for name, x in tensors.items()]
+        assert max(distance.max() for distance in distances) < 1e-9
 
 
 CASES = {
@@ -144,79 +166,107 @@ CASES = {
     ("case", "number"), [(case, signal.SIGTERM) for case in CASES] + [("hard", signal.SIGKILL)]
 )
 def test_stopped_and_resumed_is_the_run_that_was_not(do, tmp_path, case, number):
-    """One of two ranks is asked to stop, and all stop after the same batch; or it is killed, and the other one fails."""
-    more, killed = {}, number == signal.SIGKILL
+    """One of two ranks is asked to stop, and all stop after the same batch; or it is killed, and
+    the other one fails.
+    """
+    killed = number == signal.SIGKILL
+    whole = tmp_path / "whole"
+    stopped = tmp_path / "stopped"
+    changes = CASES[case]
+    more = {}
     if case == "rewards":
-        finished(do(1, tmp_path / "start", "training.epochs=1"))
+        # Rewards are for a model that says something already.
         more["start"] = str(tmp_path / "start")
-    finished(do(2, tmp_path / "whole", *CASES[case], **more))
-    stop = {"signal": [1, 11, number], "seconds": 0 if killed else 600}
-    statuses, said = do(2, tmp_path / "stopped", *CASES[case], **more, **stop)
-    assert statuses == ([1, -number] if killed else [130, 130])
-    assert killed or "the same command resumes it" in said
-    p = progress(tmp_path / "stopped")
+        finished(do(1, tmp_path / "start", "training.epochs=1"))
+    finished(do(2, whole, *changes, **more))
+
+    # Who is killed cannot save, so a checkpoint is written after every batch.
+    seconds = 0 if killed else 600
+    statuses, said = do(2, stopped, *changes, **more, signal=[1, 11, number], seconds=seconds)
+    if killed:
+        assert statuses == [1, -number]
+    else:
+        assert statuses == [130, 130]
+        assert "the same command resumes it" in said
+
+    # The signal came after batch 11; the other rank may learn of it a batch later.
+    at = progress(stopped)
     batches = 7 if case == "rewards" else 9
-    assert batches * p["epoch"] + p["batch"] in ((10,) if killed else (11, 12))
-    finished(do(2, tmp_path / "stopped", *CASES[case], **more))
-    (_, log, tensors), (_, other_log, others) = (
-        record(tmp_path / name) for name in ("stopped", "whole")
-    )
+    assert batches * at["epoch"] + at["batch"] in ((10,) if killed else (11, 12))
+
+    finished(do(2, stopped, *changes, **more))
+    _, log, tensors = record(stopped)
+    _, other_log, others = record(whole)
     assert log == other_log
     assert tensors.keys() == others.keys()
     assert all(torch.equal(value, others[name]) for name, value in tensors.items())
 
 
 def test_features_are_the_same_bytes_also_after_a_process_was_killed(do, tmp_path):
-    finished(do(1, tmp_path / "one", do="features"))
-    finished(do(3, tmp_path / "three", do="features"))
-    statuses, _ = do(2, tmp_path / "killed", do="features", signal=[1, 11, signal.SIGKILL])
+    one = tmp_path / "one"
+    three = tmp_path / "three"
+    killed = tmp_path / "killed"
+    finished(do(1, one, do="features"))
+    finished(do(3, three, do="features"))
+
+    statuses, _ = do(2, killed, do="features", signal=[1, 11, signal.SIGKILL])
     assert statuses == [1, -signal.SIGKILL]
-    statuses, said = do(3, tmp_path / "killed", do="features")
+    statuses, said = do(3, killed, do="features")
     assert statuses == [0] * 3
+
     # Of its 23 images, each process had done two batches of 4.
-    assert sum(int(count) for count in re.findall(r"(\d+) images", said)) == 7
-    for path in (tmp_path / "one").iterdir():
-        for other in ("three", "killed"):
-            assert path.read_bytes() == (tmp_path / other / path.name).read_bytes()
+    counts = re.findall(r"(\d+) images", said)
+    assert sum(map(int, counts)) == 7
+    for path in one.iterdir():
+        assert path.read_bytes() == (three / path.name).read_bytes()
+        assert path.read_bytes() == (killed / path.name).read_bytes()
 
 
 def test_torchrun(tmp_path, capsys):
-    """The launcher, on a folder of photographs: one of two processes is killed; one goes on with the run."""
-    root, run = tmp_path / "photographs", tmp_path / "run"
+    """The launcher, on a folder of photographs: one of two processes is killed; one goes on with
+    the run.
+    """
+    root = tmp_path / "photographs"
+    run = tmp_path / "run"
     tiny.save(scenes.load(5, 1, 0), root)
-    changes = (
-        f"data.name={root}", "data.min_count=1", "encoder.name=small", "encoder.pretrained=false", "encoder.train=true",
-        "decoder.embedding=8", "decoder.hidden=8", "training.batch_size=2", "training.average=0.0", "training.patience=9999",
-        "decoding.max_length=4",
-    )  # fmt: skip
     command = ["train", "own-folder", "--out", str(run), "--device", "cpu"]
-    command += [word for change in changes for word in ("--set", change)]
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "satlib",
-    ]
+    for change in (
+        f"data.name={root}",
+        "data.min_count=1",
+        "encoder.name=small",
+        "encoder.pretrained=false",
+        "encoder.train=true",
+        "decoder.embedding=8",
+        "decoder.hidden=8",
+        "training.batch_size=2",
+        "training.average=0.0",
+        "training.patience=9999",
+        "decoding.max_length=4",
+    ):
+        command += ["--set", change]
+
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    # So many epochs that it cannot end before it is killed.
+    words = [*launch, "-m", "satlib", *command, "--set", "training.epochs=9999"]
     with subprocess.Popen(
-        [*launch, *command, "--set", "training.epochs=9999"],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        words,
+        env=ONE_THREAD,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as launcher:
+        # The first line of the log says that an epoch is over.
         while not (run / LOG).exists():
             assert launcher.poll() is None, launcher.stderr.read()
             time.sleep(0.05)
-        workers = subprocess.run(
-            ["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True
-        )
-        os.kill(max(int(number) for number in workers.stdout.split()), signal.SIGKILL)
+
+        find = ["pgrep", "-P", str(launcher.pid)]
+        workers = subprocess.run(find, capture_output=True, text=True, check=True)
+        os.kill(max(map(int, workers.stdout.split())), signal.SIGKILL)
         told, _ = launcher.communicate(timeout=120)
         assert launcher.returncode == 1
+
+    # One rank speaks for all.
     assert told.count("epoch 1: train") == 1
     epoch = progress(run)["epoch"]
     assert epoch >= 1

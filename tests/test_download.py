@@ -22,47 +22,49 @@ def mirror(tmp_path):
     with zipfile.ZipFile(place / "x.zip", "w") as archive:
         for name in ("photos/a.jpg", "photos/b.jpg", "__MACOSX/photos/a.jpg", "readme.txt"):
             archive.writestr(name, name)
-    server = ThreadingHTTPServer(
-        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=place)
-    )
+    handler = partial(SimpleHTTPRequestHandler, directory=place)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield (
-        f"http://127.0.0.1:{server.server_port}",
-        hashlib.md5((place / "x.zip").read_bytes()).hexdigest(),
-    )
+
+    checksum = hashlib.md5((place / "x.zip").read_bytes()).hexdigest()
+    yield f"http://127.0.0.1:{server.server_port}", checksum
     server.shutdown()
 
 
-def archive(mirrors, known):
-    return Archive("x.zip", mirrors, f"md5:{known}", "photos/*.jpg", 2, "photos/*")
+def archive(mirrors, checksum):
+    # Of its files only the two photographs are wanted.
+    return Archive("x.zip", mirrors, f"md5:{checksum}", "photos/*.jpg", 2, "photos/*")
 
 
 def test_a_set_is_downloaded_verified_unpacked_and_not_downloaded_again(
     mirror, tmp_path, monkeypatch, capsys
 ):
-    address, known = mirror
-    monkeypatch.setattr(files, "quiet", False)  # whatever an earlier test left
-    monkeypatch.setitem(
-        download.ARCHIVES, "tiny", (archive((f"{address}/nowhere", address), known),)
-    )
-    download.fetch("tiny", tmp_path / "data", progress=False)
-    assert sorted(path.name for path in (tmp_path / "data").glob("**/*.*")) == [
-        "a.jpg",
-        "b.jpg",
-        "x.zip",
-    ]
+    address, checksum = mirror
+    # The first of two addresses has nothing.
+    wanted = archive((f"{address}/nowhere", address), checksum)
+    monkeypatch.setitem(download.ARCHIVES, "tiny", (wanted,))
+
+    data = tmp_path / "data"
+    download.fetch("tiny", data)
+    names = sorted(path.name for path in data.glob("**/*.*"))
+    assert names == ["a.jpg", "b.jpg", "x.zip"]
+
+    # Without `obtain`, another download would fail.
     monkeypatch.setattr(download, "obtain", None)
-    download.fetch("tiny", tmp_path / "data", progress=False)
+    download.fetch("tiny", data)
     assert "already present" in capsys.readouterr().out
+
     monkeypatch.setattr(files, "quiet", True)
-    download.fetch("tiny", tmp_path / "data")
+    download.fetch("tiny", data)
     assert capsys.readouterr() == ("", "")
 
 
 def test_another_file_or_no_network_is_refused(mirror, tmp_path):
-    for address, known in ((mirror[0], "0" * 32), ("http://127.0.0.1:9", mirror[1])):
-        with pytest.raises(
-            SatlibError, match=r"cannot download x\.zip .*put a copy at .*curl -C -"
-        ):
-            download.obtain(archive((address,), known), tmp_path, progress=False)
+    address, checksum = mirror
+    # Nobody listens on port 9.
+    for place, known in ((address, "0" * 32), ("http://127.0.0.1:9", checksum)):
+        wanted = archive((place,), known)
+        message = r"cannot download x\.zip .*put a copy at .*curl -C -"
+        with pytest.raises(SatlibError, match=message):
+            download.obtain(wanted, tmp_path)
     assert not (tmp_path / "x.zip").exists()

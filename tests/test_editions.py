@@ -55,10 +55,10 @@ def test_each_edition_has_its_parts_and_no_others(tmp_path):
     source.write_text(SOURCE)
     names = (editions.READ, editions.WORK, editions.SOLVED)
     texts = {name: [cell.source for cell in editions.cells(source, name)] for name in names}
+
     text = "\n".join(texts["notebooks"])
-    assert all(
-        part in text for part in ("    covered = alphas.sum(1)\n    return", 'assert True, "held"')
-    )
+    assert "    covered = alphas.sum(1)\n    return" in text
+    assert 'assert True, "held"' in text
     for absent in (
         "SOLUTION",
         "check(",
@@ -71,74 +71,73 @@ def test_each_edition_has_its_parts_and_no_others(tmp_path):
         assert absent not in text
 
     # The workbook has blanks, cards, checks, folds, and what later cells use.
-    at = texts["exercises"].index('check("5.2", penalty)')
-    card, blank, _, folds, catch_up, later = texts["exercises"][at - 2 : at + 4]
+    workbook = texts["exercises"]
+    at = workbook.index('check("5.2", penalty)')
+    card, blank, _, folds, catch_up, later = workbook[at - 2 : at + 4]
     assert card.startswith("### 5.2 The penalty\n\n●")
     assert blank == 'def penalty(alphas):\n    """The penalty."""\n    ...  # 5.2: your code here'
     assert re.findall("<summary>(.+)</summary>", folds) == ["Hint", "Solution"]
     assert catch_up.startswith('penalty = carry_on("5.2")')
     assert later.startswith("print(penalty(")
-    text = "\n".join(texts["exercises"])
-    for part in (
-        "def least_penalty(C, L):\n    ...  # 5.1: your code here",
-        "[notebook 06](../notebooks/06_hard_attention.ipynb)",
-    ):
-        assert part in text
-    for absent in (
-        'least_penalty = carry_on("5.1")',
-        "held",
-    ):  # nobody calls it; claims are of the edition to read
-        assert absent not in text
-    changed = [
-        solved
-        for blank, solved in zip(texts["exercises"], texts["solutions"], strict=True)
-        if blank != solved
-    ]
-    assert [text.split("(")[0] for text in changed] == ["def penalty", "def least_penalty"]
+
+    text = "\n".join(workbook)
+    assert "def least_penalty(C, L):\n    ...  # 5.1: your code here" in text
+    assert "[notebook 06](../notebooks/06_hard_attention.ipynb)" in text
+    # Nobody calls it later; and claims belong to the edition to read.
+    assert 'least_penalty = carry_on("5.1")' not in text
+    assert "held" not in text
+
+    # The solutions differ from the workbook in the two functions alone.
+    changed = []
+    for blank, solved in zip(workbook, texts["solutions"], strict=True):
+        if blank != solved:
+            changed.append(solved.split("(")[0])
+    assert changed == ["def penalty", "def least_penalty"]
 
 
 def test_a_prediction_is_asked_before_its_answer_can_be_seen():
     """The guess is a cell of its own above the sealed one, which reveals the truth."""
     for source in notebooks.sources():
-        code = [
-            cell.source
-            for cell in editions.cells(source, editions.READ)
-            if cell.cell_type == "code"
-        ]
-        asked = [
-            name for text in code for name in re.findall(r"^(\w*guess\w*) = ", text, re.MULTILINE)
-        ]
-        sealed = [text for text in code if text.startswith("seal(")]
-        assert len(asked) <= 4, source
-        assert [text.partition("\n")[0] for text in sealed] == [
-            f"seal({name})" for name in asked
-        ], source
-        assert all("reveal(" in text for text in sealed)
+        cells = editions.cells(source, editions.READ)
+        code = [cell.source for cell in cells if cell.cell_type == "code"]
         text = "\n".join(code)
+        asked = re.findall(r"^(\w*guess\w*) = ", text, re.MULTILINE)
+        # More would make a notebook an examination.
+        assert len(asked) <= 4, source
+
+        sealed = [text for text in code if text.startswith("seal(")]
+        first_lines = [cell.partition("\n")[0] for cell in sealed]
+        assert first_lines == [f"seal({name})" for name in asked], source
+        assert all("reveal(" in cell for cell in sealed)
         assert all(text.index(f"{name} = ") < text.index(f"seal({name})") for name in asked)
 
 
-def test_a_sealed_cell_shows_nothing_until_somebody_guesses(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shell = InteractiveShell.instance()
-    cell = """
+SEALED = """
 seal(guess)
 print("a hint")
 truth = 65
 reveal("places", truth)
 display("a picture")
 truth"""
+
+
+def test_a_sealed_cell_shows_nothing_until_somebody_guesses(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shell = InteractiveShell.instance()
     shown = {}
     try:
         shell.run_cell("from satcourse.checks import reveal, seal, skip")
+        # Not yet, not at all, a range, the right range too late, a number, a range the wrong way.
         for guess in ("...", "skip", "(20, 40)", "(60, 70)", "40", "(40, 20)"):
             with capture_output() as captured:
                 shell.run_cell(f"guess = {guess}")
-                shell.run_cell(cell)
-            shown[guess] = captured.stdout + str([each.data for each in captured.outputs])
+                shell.run_cell(SEALED)
+            displayed = [output.data for output in captured.outputs]
+            shown[guess] = captured.stdout + str(displayed)
         assert shell.user_ns["truth"] == 65
     finally:
         InteractiveShell.clear_instance()
+
     assert shown["..."].startswith("Sealed")
     assert not re.search("hint|65|picture|ranges", shown["..."])
     assert "a hint\nplaces: 65\n" in shown["skip"]
@@ -147,6 +146,7 @@ truth"""
     assert "places: 65 (inside your range, 60 to 70)" in shown["(60, 70)"]
     assert "places: 65 (you guessed 40)" in shown["40"]
     assert "begins with its lower end" in shown["(40, 20)"]
-    assert json.loads(Path("guesses.json").read_text(encoding="utf-8")) == {
-        "places": [20, 40, 65]
-    }, "the first range counts"
+
+    # The first range counts: those after it are made by somebody who has seen the truth.
+    guesses = json.loads(Path("guesses.json").read_text(encoding="utf-8"))
+    assert guesses == {"places": [20, 40, 65]}

@@ -1,4 +1,6 @@
-"""Flickr30k Entities: phrases and boxes by hand, folders and zip files, and a clear line for each kind of damage."""
+"""Flickr30k Entities: phrases and boxes by hand, folders and zip files, and a clear line for each
+kind of damage.
+"""
 
 import zipfile
 
@@ -13,10 +15,9 @@ from satlib.data.entities import Entities, Phrase
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 
-WHOLE = (
-    (0.1, 0.1, 0.3, 0.9),
-    (0.1, 0.5, 0.3, 0.7),
-)  # of the two boxes, in a picture of 200 x 100 pixels
+# The two boxes of `entities_files` as shares of their picture of 200 x 100 pixels.
+PERSON = (0.1, 0.1, 0.3, 0.9)
+DRESS = (0.1, 0.5, 0.3, 0.7)
 
 
 @pytest.fixture
@@ -28,28 +29,34 @@ def folder(tmp_path):
 def entities(folder, request):
     if request.param == "folder":
         return Entities(folder)
-    with zipfile.ZipFile(folder.parent / "annotations.zip", "w") as archive:
+
+    # As its authors distribute it.
+    path = folder.parent / "annotations.zip"
+    with zipfile.ZipFile(path, "w") as archive:
         for file in sorted(folder.rglob("*.*")):
             archive.write(file, file.relative_to(folder).as_posix())
-    return Entities(folder.parent / "annotations.zip")
+    return Entities(path)
 
 
 def test_phrases_by_hand(entities):
-    assert entities.phrases("17_ab.jpg", tokenise("A child, in a pink dress, near the hills")) == [
-        Phrase(1, ("people",), WHOLE[:1]),
-        Phrase(5, ("clothing",), WHOLE[1:]),
+    # A phrase is where its last word is. Names in Flickr8k go on after the number.
+    caption = tokenise("A child, in a pink dress, near the hills")
+    assert entities.phrases("17_ab.jpg", caption) == [
+        Phrase(1, ("people",), (PERSON,)),
+        Phrase(5, ("clothing",), (DRESS,)),
         Phrase(8, ("scene",), ()),
     ]
-    # Entities has "girl 's", which is one word elsewhere
-    assert entities.phrases("photos/17.jpg", tokenise("The girl's dress, which is pink.")) == [
-        Phrase(1, ("people",), WHOLE[:1]),
-        Phrase(2, ("clothing", "other"), WHOLE[1:]),
+
+    # Entities has "girl 's", which is one word elsewhere.
+    caption = tokenise("The girl's dress, which is pink.")
+    assert entities.phrases("photos/17.jpg", caption) == [
+        Phrase(1, ("people",), (PERSON,)),
+        Phrase(2, ("clothing", "other"), (DRESS,)),
         Phrase(3, ("notvisual",), ()),
     ]
-    assert (
-        entities.phrases("17.jpg", ["a", "boy", "in", "a", "pink", "dress", "near", "the", "hills"])
-        == []
-    )
+
+    # A caption that Entities does not have: it says boy.
+    assert entities.phrases("17.jpg", tokenise("A boy, in a pink dress, near the hills")) == []
     assert entities.size("17.jpg") == (200, 100)
     assert "17_x.jpg" in entities
     assert "18.jpg" not in entities
@@ -58,19 +65,20 @@ def test_phrases_by_hand(entities):
 
 
 def test_several_boxes_several_entities_and_boxes_a_little_outside(tmp_path):
+    # The first box is of both entities; both leave the picture of 200 x 100 pixels a little.
     objects = ((("1", "2"), (-2, 0, 100, 101)), (("1",), (100, 0, 202, 50)))
-    captions = [
+    xml = annotation(objects=objects)
+    caption = (
         "[/EN#1/people Two men] and [/EN#2/people one] and [/EN#9/other something] [/EN#2/people .]"
-    ]
-    entities = Entities(
-        entities_files.write(tmp_path, {"1": (annotation(objects=objects), captions)})
     )
-    two, one, unknown = entities.phrases(
-        "1.jpg", ["Two", "men", "and", "one", "and", "something", "."]
-    )
+    entities = Entities(entities_files.write(tmp_path, {"1": (xml, [caption])}))
+
+    words = ["Two", "men", "and", "one", "and", "something", "."]
+    two, one, unknown = entities.phrases("1.jpg", words)
     assert two.boxes == ((0, 0, 0.5, 1), (0.5, 0, 1, 0.5))
     assert one.boxes == ((0, 0, 0.5, 1),)
-    assert unknown.boxes == ()  # no object has its id; and a phrase of punctuation alone is none
+    # No object has its id; and a phrase of punctuation alone is none.
+    assert unknown.boxes == ()
 
 
 @pytest.mark.parametrize("view", ["whole", "crop"])
@@ -78,32 +86,35 @@ def test_several_boxes_several_entities_and_boxes_a_little_outside(tmp_path):
     ("size", "squeezed"), [((500, 400), None), ((300, 900), (224, 224)), ((500, 400), (288, 288))]
 )
 def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
-    """Against the picture itself: a white box drawn on black, squeezed as the file is, and as encoders see it."""
-    box = tuple(
-        round(share * side)
-        for share, side in zip((0.3, 0.35, 0.6, 0.6), (*size, *size), strict=True)
-    )
-    objects = ((("1",), box), (("2",), (1, 1, 3, 3)))
-    xml, caption = annotation(size, objects), "[/EN#1/other Box] [/EN#2/other corner]"
-    annotations = Entities(entities_files.write(tmp_path, {"1": (xml, [caption])}))
-    first, corner = annotations.phrases(
-        "1.jpg", ["box", "corner"], images.seen_part(squeezed or size, view)
-    )
-    pixels = np.zeros((size[1], size[0], 3), dtype=np.uint8)
-    pixels[box[1] : box[3], box[0] : box[2]] = 255
+    """Against the picture itself: a white box drawn on black, squeezed as the file is, and as
+    encoders see it.
+    """
+    width, height = size
+    left, top = round(0.3 * width), round(0.35 * height)
+    right, bottom = round(0.6 * width), round(0.6 * height)
+    # The second object is a speck in the corner.
+    objects = ((("1",), (left, top, right, bottom)), (("2",), (1, 1, 3, 3)))
+    caption = "[/EN#1/other Box] [/EN#2/other corner]"
+    place = entities_files.write(tmp_path, {"1": (annotation(size, objects), [caption])})
+    part = images.seen_part(squeezed or size, view)
+    first, corner = Entities(place).phrases("1.jpg", ["box", "corner"], part)
+
+    pixels = np.zeros((height, width, 3), dtype=np.uint8)
+    pixels[top:bottom, left:right] = 255
     photo = Image.fromarray(pixels)
-    photo = photo.resize(squeezed) if squeezed else photo
+    if squeezed:
+        photo = photo.resize(squeezed)
     ys, xs = np.nonzero(np.asarray(images.square(photo, view))[:, :, 0] > 127)
     seen = np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
     assert np.abs(224 * np.array(first.boxes[0]) - seen).max() <= 1.5
+
+    # The crop removes the corner, unless the file has the encoder's size already.
     cropped = view == "crop" and squeezed != (224, 224)
-    assert len(corner.boxes) == (0 if cropped else 1)  # the crop removes the corner
+    assert len(corner.boxes) == (0 if cropped else 1)
 
 
 def test_what_is_not_entities_is_refused(tmp_path):
-    for place, words in (
-        (tmp_path / "nowhere", "neither a folder nor"),
-        (tmp_path, "lacks the folders Annotations and"),
-    ):
-        with pytest.raises(SatlibError, match=words):
-            Entities(place)
+    with pytest.raises(SatlibError, match="neither a folder nor"):
+        Entities(tmp_path / "nowhere")
+    with pytest.raises(SatlibError, match="lacks the folders Annotations and"):
+        Entities(tmp_path)

@@ -1,4 +1,6 @@
-"""Every exercise: blank, right (in several ways), wrong (each known mistake by its own name); and as notebooks."""
+"""Every exercise: blank, right (in several ways), wrong (each known mistake by its own name); and
+as notebooks.
+"""
 
 import contextlib
 import io
@@ -40,47 +42,52 @@ class TestVerdicts:
             assert verdict(asked.id, asked.reference).startswith(own)
 
     def test_right_answers(self, number):
-        """The reference, and others, written independently of it (`satlib check` runs one more, the solution)."""
+        """The reference, and others, written independently of it.
+
+        `satlib check` runs one more, the solution.
+        """
         for asked in chapter(number).values():
-            for answer in [lambda *inputs, asked=asked: asked(*inputs), *RIGHT[asked.id]]:
+            # In a function of its own: the reference itself would be satlib's own, and blank.
+            answers = [lambda *inputs, asked=asked: asked(*inputs), *RIGHT[asked.id]]
+            for answer in answers:
                 assert f"{asked.id} is right: {asked.says}." in verdict(asked.id, answer)
 
     def test_wrong_answers(self, number):
         """Each mistake by its own name; of something that is none, what was expected."""
+        # All of a notebook's in one list, so that one run shows all that is to be done.
         failures = []
         for asked in chapter(number).values():
             for message, mistake in asked.mistakes.items():
                 text = verdict(asked.id, mistake)
-                failures += (
-                    [] if text == f"{asked.id} is wrong: {message}" else [f"{message} -> {text}"]
-                )
+                if text != f"{asked.id} is wrong: {message}":
+                    failures.append(f"{message} -> {text}")
+
             text = verdict(asked.id, lambda *inputs: object())
+            expected = re.match(rf"{asked.id} is wrong: .*expected", text)
             # A check's dict is no affair of the learner's.
-            if (
-                not re.match(rf"{asked.id} is wrong: .*expected", text)
-                or "a dict" in text
-                or "\n" in text
-            ):
+            if not expected or "a dict" in text or "\n" in text:
                 failures.append(text)
         assert failures == []
 
 
 def test_progress(monkeypatch, capsys):
-    """What is done, wrong, blank and next, by the latest check of each; a wrong one after a right one counts."""
+    """What is done, wrong, blank and next, by the latest check of each; a wrong one after a right
+    one counts.
+    """
     monkeypatch.setattr(engine, "_VERDICTS", {})
-    for id, answer in (
-        ("5.1", lambda C, L: reference("5.1")(C, L)),
-        ("5.2", lambda alphas: 0),
-        ("5.3", None),
-    ):
-        verdict(id, answer)
+    verdict("5.1", lambda C, L: reference("5.1")(C, L))
+    verdict("5.2", lambda alphas: 0)
+    verdict("5.3", None)
+
     progress(5)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["1 of 8 done: 5.1", "not right yet: 5.2", "blank: 5.3"]
+    # All but the first are left.
     minutes = sum(task.minutes for task in list(chapter(5).values())[1:])
     assert lines[3:] == [
         f"next: 5.2 The penalty (4 minutes); about {minutes} minutes are left in this notebook"
     ]
+
     verdict("5.1", lambda C, L: 0)
     progress(5)
     assert capsys.readouterr().out.startswith("0 of 8 done\nnot right yet: 5.1, 5.2\n")
@@ -93,56 +100,84 @@ def test_what_passed_its_check_is_what_later_cells_use(monkeypatch, capsys):
         return reference("5.2")(alphas)
 
     assert carry_on("5.2") is reference("5.2")
-    assert (
-        capsys.readouterr().out
-        == "penalty() is satlib's own from here on, until yours passes check 5.2\n"
-    )
+    line = "penalty() is satlib's own from here on, until yours passes check 5.2\n"
+    assert capsys.readouterr().out == line
+
     verdict("5.2", mine)
     assert carry_on("5.2") is mine
+
+    # Changed for the worse.
     verdict("5.2", lambda alphas: 0)
     assert carry_on("5.2") is reference("5.2")
+
+
+# (exercise, answer, what is said of it); an answer with f is given the reference.
+ANSWERS = (
+    (
+        "5.1",
+        lambda *_: np.zeros(2),
+        "expected a number, got a numpy array of shape (2,); given C = 14, L = 49",
+    ),
+    (
+        "4.3",
+        lambda f, e, a: a[:, 0],
+        "expected a tuple of 2, got a tensor of shape (4, 4)",
+    ),
+    (
+        "6.3",
+        lambda f, log_p, reward, b: log_p * reward,
+        "wrong shape: expected (), got (4,)",
+    ),
+    (
+        "10.3",
+        lambda f, p, w: (p + w) * [0],
+        "expected a tensor of shape (4, 4), got a list; given",
+    ),
+    (
+        "6.4",
+        lambda f, p, *x: f(p * 0 + 1 / len(p), *x),
+        "p plays no part in it (the bias",
+    ),
+    (
+        "4.4",
+        lambda f, *x: f(*x)[::-1],
+        "the parts are in the wrong order: h, c (h: wrong value",
+    ),
+    (
+        "3.2",
+        lambda f, words, size: f(words, size + 1),
+        "1 too many at the end (expected ['a', ",
+    ),
+    (
+        "3.5",
+        lambda f, *x: 8 * f(*x),
+        "8 times what is asked for (the mean: wrong value",
+    ),
+    (
+        "5.3",
+        lambda f, *x: f(*x).requires_grad_(),
+        "a result holds its graph",
+    ),
+    (
+        "10.1",
+        lambda f, q, k, h, *_: f(q, k, h),
+        "visible plays no part in it",
+    ),
+    (
+        "10.8",
+        lambda f, k, h: [h * x for x in f(k, h)],
+        "number 0: wrong value",
+    ),
+)
 
 
 class TestWhatIsSaid:
     """Answers of learners that no mistake of a task's foresees."""
 
     def test_what_cannot_be_looked_into_is_compared_with_the_reference(self):
-        for id, answer, beginning in (
-            (
-                "5.1",
-                lambda *_: np.zeros(2),
-                "expected a number, got a numpy array of shape (2,); given C = 14, L = 49",
-            ),
-            ("4.3", lambda f, e, a: a[:, 0], "expected a tuple of 2, got a tensor of shape (4, 4)"),
-            (
-                "6.3",
-                lambda f, log_p, reward, b: log_p * reward,
-                "wrong shape: expected (), got (4,)",
-            ),
-            (
-                "10.3",
-                lambda f, p, w: (p + w) * [0],
-                "expected a tensor of shape (4, 4), got a list; given",
-            ),
-            ("6.4", lambda f, p, *x: f(p * 0 + 1 / len(p), *x), "p plays no part in it (the bias"),
-            (
-                "4.4",
-                lambda f, *x: f(*x)[::-1],
-                "the parts are in the wrong order: h, c (h: wrong value",
-            ),
-            (
-                "3.2",
-                lambda f, words, size: f(words, size + 1),
-                "1 too many at the end (expected ['a', ",
-            ),
-            ("3.5", lambda f, *x: 8 * f(*x), "8 times what is asked for (the mean: wrong value"),
-            ("5.3", lambda f, *x: f(*x).requires_grad_(), "a result holds its graph"),
-            ("10.1", lambda f, q, k, h, *_: f(q, k, h), "visible plays no part in it"),
-            ("10.8", lambda f, k, h: [h * x for x in f(k, h)], "number 0: wrong value"),
-        ):
-            assert verdict(id, partial(answer, reference(id))).startswith(
-                f"{id} is wrong: {beginning}"
-            )
+        for id, answer, beginning in ANSWERS:
+            text = verdict(id, partial(answer, reference(id)))
+            assert text.startswith(f"{id} is wrong: {beginning}")
 
     def test_a_loss_that_is_cut_off(self):
         for id in ("6.3", "6.8"):
@@ -154,18 +189,23 @@ class TestWhatIsSaid:
 @pytest.mark.parametrize("source", notebooks.sources(), ids=lambda source: source.stem)
 def test_in_a_workbook_as_generated_exactly_the_checks_fail_and_say_blank(source):
     """Its imports and tasks are run; `make exercises-check` runs the solutions, whole."""
-    failed, names = [], {"__name__": "notebook"}
+    failed = []
+    names = {"__name__": "notebook"}
     for cell in exercises.generate(source, editions.WORK).cells:
         place = cell.metadata.get("satlib", {})
-        if cell.cell_type == "code" and (place or cell.source.startswith(("import ", "from "))):
+        needed = place or cell.source.startswith(("import ", "from "))
+        if cell.cell_type != "code" or not needed:
+            continue
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            # A notebook changes the settings of its own process only.
+            stack.enter_context(matplotlib.rc_context())
+            stack.enter_context(torch.enable_grad())
             try:
-                with (
-                    contextlib.redirect_stdout(io.StringIO()),
-                    matplotlib.rc_context(),
-                    torch.enable_grad(),
-                ):
-                    exec(compile(cell.source, f"<{source.stem}>", "exec"), names)
+                exec(compile(cell.source, f"<{source.stem}>", "exec"), names)
             except Wrong as wrong:
                 failed.append((place["role"], str(wrong)))
+
     tasks = chapter(int(source.stem[:2])).values()
     assert failed == [("check", f"{task.id} is blank: {task.todo}") for task in tasks]

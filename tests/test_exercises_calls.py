@@ -24,10 +24,10 @@ def test_an_endless_loop():
         while True:
             pass
 
-    with pytest.raises(
-        calls.Failed, match=r"^it did not end within 0\.05 s; is there a loop that never stops\?$"
-    ):
+    message = r"^it did not end within 0\.05 s; is there a loop that never stops\?$"
+    with pytest.raises(calls.Failed, match=message):
         calls.run(endless, 0.05)
+    # And the next one is not interrupted by what was set for this one.
     assert calls.run(lambda: "right", 0.05) == "right"
 
 
@@ -39,34 +39,38 @@ def test_the_settings_of_a_notebook_change_no_verdict_and_stay_as_they_are():
         torch.set_default_device("meta")
         stack.enter_context(torch.inference_mode())
         state = torch.default_generator.get_state().tolist()
-        for id in ("4.1", "4.4", "4.7", "6.3"):  # values, states, a training step, gradients
+
+        # Values, states, a training step, gradients.
+        for id in ("4.1", "4.4", "4.7", "6.3"):
             with contextlib.redirect_stdout(io.StringIO()):
                 check(id, RIGHT[id][0])
-        message = next(iter(task("6.3").mistakes))
-        assert failure(task("6.3").mistakes[message], "6.3") == message
-        assert (torch.get_default_dtype(), torch.get_default_device().type) == (
-            torch.float64,
-            "meta",
-        )
+        message, mistake = next(iter(task("6.3").mistakes.items()))
+        assert failure(mistake, "6.3") == message
+
+        assert torch.get_default_dtype() == torch.float64
+        assert torch.get_default_device().type == "meta"
         assert torch.is_inference_mode_enabled()
         assert torch.default_generator.get_state().tolist() == state
 
 
 def test_settings_that_an_answer_changes_are_put_back():
     def answer(C, L):
-        (
-            torch.set_default_dtype(torch.float64),
-            torch.set_grad_enabled(False),
-            torch.set_default_device("meta"),
-        )
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        torch.set_default_device("meta")
         torch.manual_seed(5)
         return 0.0
 
     state = torch.get_rng_state()
     assert "0 is possible only" in failure(answer, "5.1")
-    assert (torch.get_default_dtype(), torch.zeros(1).device.type) == (torch.float32, "cpu")
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.zeros(1).device.type == "cpu"
     assert torch.is_grad_enabled()
     assert torch.equal(state, torch.get_rng_state())
+
+
+# Wrong answers to exercise 4.2, which asks for a softmax over axis 1. In the first one, what raises
+# is a line of its own, because the message quotes it.
 
 
 def own_line(e):
@@ -80,6 +84,7 @@ def in_place(e):
 
 
 def one_value(e):
+    # A single weight of sixteen is wrong.
     alpha = torch.softmax(e, 1) + 0
     alpha[1, 1] += 0.0004
     return alpha
@@ -88,7 +93,8 @@ def one_value(e):
 FAILURES = (
     (
         own_line,
-        "it raises IndexError: tuple index out of range, in line 2 of own_line: places = e.shape[5]",
+        "it raises IndexError: tuple index out of range, "
+        "in line 2 of own_line: places = e.shape[5]",
     ),
     (lambda e: sys.exit(3), "it raises SystemExit: 3"),
     (lambda e: e, "it returns its input e unchanged"),
@@ -126,6 +132,7 @@ def test_all_kinds_of_blank():
         "return None",
         "return ...",
         "raise NotImplementedError",
+        # A blank inside of what is given.
         "x = ...; return x.sum(1)",
     ):
         names = {}
@@ -142,10 +149,12 @@ def test_ipython_shows_the_message_alone():
     with contextlib.redirect_stdout(out):
         shell.run_cell("check('4.2', lambda e: e.softmax(0))")
     message = "softmax over the batch axis: an image's weights must sum to 1"
+    # In red; a traceback would show the learner satlib's own lines.
     assert out.getvalue().strip() == f"\x1b[31m4.2 is wrong: {message}\x1b[0m"
 
 
 def test_no_such_exercise():
-    for id, message in (("4.99", r"no exercise '4\.99'"), ("44.1", "notebook 44 has no exercises")):
-        with pytest.raises(SatlibError, match=message):
-            reference(id)
+    with pytest.raises(SatlibError, match=r"no exercise '4\.99'"):
+        reference("4.99")
+    with pytest.raises(SatlibError, match="notebook 44 has no exercises"):
+        reference("44.1")

@@ -40,28 +40,35 @@ def place(tmp_path):
 def test_is_refused_with_a_reason(place, code, message):
     with pytest.raises(SatlibError, match=message):
         plugged.load(place(code))
+    # A notebook is no file of Python.
     with pytest.raises(SatlibError, match=r"given as FILE\.py:NAME"):
         plugged.load("mine.ipynb:attend")
 
 
 def test_is_trained(tmp_path, place):
-    """The same function as satlib's gives the same weights; and it is this function that the training calls."""
-    attend, calls = plugged.load(place(RIGHT)), []
+    """The same function as satlib's gives the same weights; and it is this function that the
+    training calls.
+    """
+    attend = plugged.load(place(RIGHT))
+    calls = []
 
     def counted(e, a):
         calls.append(e.shape)
         return attend(e, a)
 
+    def plug(captioner):
+        return plugged.plug(captioner, counted, "mine.py:counted")
+
     ours = tiny.train(tmp_path / "ours", "training.epochs=1")
-    own = tiny.train(
-        tmp_path / "own",
-        "training.epochs=1",
-        prepare=lambda it: plugged.plug(it, counted, "mine.py:counted"),
-    )
-    assert (ours.own_attention, own.own_attention) == (None, "mine.py:counted")
+    own = tiny.train(tmp_path / "own", "training.epochs=1", prepare=plug)
+    assert ours.own_attention is None
+    assert own.own_attention == "mine.py:counted"
     assert isinstance(own.decoder.attention, plugged.PluggedAttention)
+    # A call for every word of every batch.
     assert len(calls) > 10
     torch.testing.assert_close(own.decoder.state_dict(), ours.decoder.state_dict())
+
+    # Hard attention draws a place, which a function of energies and vectors cannot.
     with pytest.raises(SatlibError, match="replaces soft attention"):
         plugged.plug(tiny.decided("hard"), attend, "mine.py:attend")
 
@@ -99,7 +106,8 @@ def test_heads_equal_their_definition(heads):
 
 
 def test_heads_are_trained_saved_loaded_and_resumed(heads, tmp_path):
-    name = plugged.register(plugged.load(heads))
+    name = "MultiHead"
+    attention.register(name, plugged.load(heads))
     own = f"decoder.attention={name}"
     whole = tiny.train(tmp_path / "whole", own, "training.epochs=2")
     tiny.train(tmp_path / "parts", own, "training.epochs=1")
@@ -117,7 +125,8 @@ def test_heads_are_trained_saved_loaded_and_resumed(heads, tmp_path):
 
 def test_a_model_whose_class_is_unknown_names_what_is_missing(heads, tmp_path, monkeypatch):
     """satlib runs no code that a model names: the file must be given."""
-    name = plugged.register(plugged.load(heads))
+    name = "MultiHead"
+    attention.register(name, plugged.load(heads))
     tiny.train(tmp_path / "run", f"decoder.attention={name}", "training.epochs=1")
     attention._KINDS.pop(name)
     recipe.ATTENTIONS.remove(name)

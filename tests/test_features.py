@@ -20,7 +20,8 @@ IMAGE_IDS = [example.image_id for example in DATA.examples]
 
 
 def make(folder, data=DATA, encoder=None):
-    return extract(data, encoder or encoders.create("tiny"), folder, batch_size=4, progress=False)
+    encoder = encoder or encoders.create("tiny")
+    return extract(data, encoder, folder, batch_size=4, progress=False)
 
 
 def check(folder, data, encoder="tiny", view="whole"):
@@ -31,8 +32,9 @@ def check(folder, data, encoder="tiny", view="whole"):
 @pytest.fixture
 def photographs(tmp_path):
     """An own folder of six photographs."""
-    place, rows = tmp_path / "mine", ["image,caption,split"]
+    place = tmp_path / "mine"
     place.mkdir()
+    rows = ["image,caption,split"]
     for number, split in enumerate(("train", "train", "train", "dev", "dev", "test")):
         Image.new("RGB", (20, 10), (40 * number, 0, 0)).save(place / f"{number}.png")
         rows.append(f"{number}.png,a dog,{split}")
@@ -41,27 +43,43 @@ def photographs(tmp_path):
 
 
 def counting(monkeypatch):
-    read, seen = Pixels.read, []
-    monkeypatch.setattr(Pixels, "read", lambda self, ids: seen.extend(ids) or read(self, ids))
+    """A list that grows by the images whose pixels are read."""
+    read = Pixels.read
+    seen = []
+
+    def counted(self, ids):
+        seen.extend(ids)
+        return read(self, ids)
+
+    monkeypatch.setattr(Pixels, "read", counted)
     return seen
 
 
 def test_it_holds_what_the_encoder_gives(tmp_path):
-    store, encoder = make(tmp_path), encoders.create("tiny")
-    assert (len(store), store.grid, store.dim) == (13, (2, 2), tiny.DIM)
+    store = make(tmp_path)
+    encoder = encoders.create("tiny")
+    assert len(store) == 13
+    assert store.grid == (2, 2)
+    assert store.dim == tiny.DIM
+
+    # In another order than the store's, and one of them twice.
     chosen = ["dev-1", "train-8", "train-0", "dev-1"]
     by_id = {example.image_id: example for example in DATA.examples}
     for row, image_id in zip(store.read(chosen), chosen, strict=True):
+        pixels = images.to_tensor(DATA.photo(by_id[image_id])).unsqueeze(0)
         with torch.inference_mode():
-            direct = encoder(images.to_tensor(DATA.photo(by_id[image_id])).unsqueeze(0))[0]
-        torch.testing.assert_close(
-            row, direct, rtol=2**-11, atol=1e-6
-        )  # half a unit in float16's last place
+            direct = encoder(pixels)[0]
+        # Half a unit in float16's last place.
+        torch.testing.assert_close(row, direct, rtol=2**-11, atol=1e-6)
 
 
 def test_a_stopped_extraction_resumes_with_the_same_bytes(tmp_path, monkeypatch):
-    make(tmp_path / "whole")
-    encoder, batches = encoders.create("tiny"), []
+    whole = tmp_path / "whole"
+    stopped = tmp_path / "stopped"
+    make(whole)
+
+    encoder = encoders.create("tiny")
+    batches = []
 
     def stop(*_):
         batches.append(1)
@@ -70,64 +88,77 @@ def test_a_stopped_extraction_resumes_with_the_same_bytes(tmp_path, monkeypatch)
 
     handle = encoder.register_forward_hook(stop)
     with pytest.raises(KeyboardInterrupt):
-        make(tmp_path / "stopped", encoder=encoder)
+        make(stopped, encoder=encoder)
     handle.remove()
+
+    # Two batches of four were written before it stopped.
     seen = counting(monkeypatch)
-    make(tmp_path / "stopped", encoder=encoder)
+    make(stopped, encoder=encoder)
     assert seen == IMAGE_IDS[8:]
     for name in (features.ARRAY, features.MANIFEST):
-        assert (tmp_path / "stopped" / name).read_bytes() == (
-            tmp_path / "whole" / name
-        ).read_bytes()
+        assert (stopped / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_only_new_and_changed_images_are_computed(photographs, tmp_path, monkeypatch):
     make(tmp_path / "store", datasets.load(str(photographs), train_images=2))
+
+    # One image is changed, and one of training was left out before.
     Image.new("RGB", (20, 10), "white").save(photographs / "3.png")
     os.utime(photographs / "3.png", (1, 1))
     data = datasets.load(str(photographs))
     with pytest.raises(SatlibError, match=r"lacks 2 images, or they have changed \(one is 2.png\)"):
         check(tmp_path, data)
+
     seen = counting(monkeypatch)
     store = make(tmp_path / "store", data)
     assert seen == ["2.png", "3.png"]
-    assert store.read(["3.png"]).equal(make(tmp_path / "anew", data).read(["3.png"]))
+    anew = make(tmp_path / "anew", data)
+    assert store.read(["3.png"]).equal(anew.read(["3.png"]))
     check(tmp_path, data)
 
 
 def test_another_encoder_view_or_folder_is_refused(photographs, tmp_path, monkeypatch):
+    # The same weights by another name.
     monkeypatch.setitem(encoders._BUILDERS, "other", tiny.build)
     data = datasets.load(str(photographs))
     with pytest.raises(SatlibError, match="does not exist; run satlib features"):
         check(tmp_path, data)
-    make(tmp_path / "store", data)
-    for change, word in (
-        ({"encoder": "other"}, "encoder"),
-        ({"view": "crop"}, "view"),
-        ({"data": DATA}, "home"),
-    ):
-        with pytest.raises(SatlibError, match=f"was made with {word}"):
-            check(tmp_path, **{"data": data, **change})
+
+    store = tmp_path / "store"
+    make(store, data)
+    with pytest.raises(SatlibError, match="was made with encoder"):
+        check(tmp_path, data, encoder="other")
+    with pytest.raises(SatlibError, match="was made with view"):
+        check(tmp_path, data, view="crop")
+    with pytest.raises(SatlibError, match="was made with home"):
+        check(tmp_path, DATA)
     with pytest.raises(SatlibError, match="was made with weights"):
-        make(tmp_path / "store", data, encoders.create("tiny", pretrained=False))
-    os.truncate(tmp_path / "store" / features.ARRAY, 10)
+        make(store, data, encoders.create("tiny", pretrained=False))
+
+    os.truncate(store / features.ARRAY, 10)
     with pytest.raises(SatlibError, match="missing or cut off"):
         check(tmp_path, data)
 
 
 def test_pixels_in_order_and_kept(photographs):
     """As many as have room, of those with files: what is drawn is drawn again."""
-    data, room = datasets.load(str(photographs)), 3 * 224 * 224
+    data = datasets.load(str(photographs))
     ids = [example.image_id for example in data.examples[:2]]
-    for own, names, kept in ((data, ids, ids[:1]), (DATA, ["dev-0", "train-1"], [])):
+    drawn = ["dev-0", "train-1"]
+    # Room for one image of 224 x 224 pixels.
+    room = 3 * 224 * 224
+
+    for own, names, kept in ((data, ids, ids[:1]), (DATA, drawn, [])):
         pixels = Pixels(own, cache_bytes=room)
         first = pixels.read(names)
-        assert (first.dtype, first.shape) == (torch.uint8, (2, 3, 224, 224))
+        assert first.dtype == torch.uint8
+        assert first.shape == (2, 3, 224, 224)
         assert first.flip(0).equal(pixels.read(names[::-1]))
         assert list(pixels._cache) == kept
 
 
 def test_reading_ahead_gives_every_item_in_order_and_an_error():
     assert list(read_ahead(lambda item: item * 2, range(50))) == list(range(0, 100, 2))
+    # An error of the thread that reads is raised where its item is wanted.
     with pytest.raises(ZeroDivisionError):
         list(read_ahead(lambda item: 1 / item, [1, 0, 1]))

@@ -1,4 +1,6 @@
-"""What satlib writes is whole and strict; what it reads is of the declared form, or refused in one line that names the file."""
+"""What satlib writes is whole and strict; what it reads is of the declared form, or refused in one
+line that names the file.
+"""
 
 import math
 from contextlib import suppress
@@ -26,9 +28,11 @@ from satlib.model.captioner import Captioner
 def test_a_number_that_json_does_not_have_leaves_the_old_file(tmp_path, value):
     path = tmp_path / "evaluation.json"
     write_json(path, {"old": 1})
+    # Nested, because a check of the top level alone would not be enough.
     with pytest.raises(SatlibError, match=r"cannot write .*evaluation\.json"):
         write_json(path, {"metrics": {"map entropy": [0.5, value]}})
     assert read_json(path, dict[str, int], "an evaluation") == {"old": 1}
+    # No half-written file stays beside it.
     assert [file.name for file in tmp_path.iterdir()] == ["evaluation.json"]
 
 
@@ -37,22 +41,36 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     with suppress(RuntimeError), replacing(tmp_path / "file") as partial:
         partial.write_text("half", encoding="utf-8")
         raise RuntimeError
+
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("file", "old")]
 
 
 def test_text_has_the_same_line_breaks_everywhere(tmp_path):
-    write_text(tmp_path / "lines.txt", "one\n\ntwo\n")
-    assert (tmp_path / "lines.txt").read_bytes() == b"one\n\ntwo\n"
-    assert read_lines(tmp_path / "lines.txt") == [(1, "one"), (3, "two")]
+    path = tmp_path / "lines.txt"
+    write_text(path, "one\n\ntwo\n")
+    # Windows would write \r\n.
+    assert path.read_bytes() == b"one\n\ntwo\n"
+    assert read_lines(path) == [(1, "one"), (3, "two")]
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b'{"a": [1, 2', b'{"a": NaN}', b"[" * 100_000, b'{"a": "\xff"}', b'{"a": "x"}']
+    "content",
+    [
+        b"",
+        b'{"a": [1, 2',
+        # Python's own reader takes it, but it is no JSON.
+        b'{"a": NaN}',
+        # So deep that a recursive reader would end with RecursionError.
+        b"[" * 100_000,
+        b'{"a": "\xff"}',
+        b'{"a": "x"}',
+    ],
 )
 def test_json_that_is_damaged_or_of_another_form(tmp_path, content):
-    (tmp_path / "x.json").write_bytes(content)
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
     with pytest.raises(SatlibError, match=r"x\.json is not"):
-        read_json(tmp_path / "x.json", dict[str, int], "right")
+        read_json(path, dict[str, int], "right")
 
 
 def test_a_byte_order_mark_is_no_mistake(tmp_path):
@@ -61,20 +79,28 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path):
 
 
 def test_weights(tmp_path):
-    """Written and read to the bit; a pickle, a truncated file and a value that is not finite are refused."""
-    path, tensors = tmp_path / "w.safetensors", {"a": torch.randn(3, 2), "b": torch.arange(3)}
+    """Written and read to the bit; a pickle, a truncated file and a value that is not finite are
+    refused.
+    """
+    path = tmp_path / "w.safetensors"
+    tensors = {"a": torch.randn(3, 2), "b": torch.arange(3)}
     write_safetensors(path, tensors, {"x": 1})
     header, read = read_safetensors(path)
     assert header == {"x": 1}
     assert all(torch.equal(read[name], tensors[name]) for name in tensors)
+
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(SatlibError, match="damaged or truncated"):
         read_safetensors(path)
+
+    # A pickle can run code when it is read.
     torch.save(tensors, path)
     with pytest.raises(SatlibError, match="pickle"):
         read_safetensors(path)
+
+    tensors = {"a": torch.ones(2), "b": torch.tensor([1.0, math.nan])}
     with pytest.raises(SatlibError, match="b holds values that are not finite"):
-        require_finite({"a": torch.ones(2), "b": torch.tensor([1.0, math.nan])}, path)
+        require_finite(tensors, path)
 
 
 @pytest.mark.parametrize("changes", [{"recipe": None}, {"vocabulary": ["a", 7]}, {"encoder": {}}])

@@ -108,7 +108,7 @@ def test_a_large_jpeg_is_decoded_at_half_its_size_and_looks_the_same(tmp_path):
     assert np.abs(np.asarray(square(small)) - np.asarray(square(large), float)).max() <= 3
 
 
-# --- square and to_tensor -----------------------------------------------------------------------------------------
+# --- square and to_tensor -------------------------------------------------------------------------
 
 
 SIZES = [(500, 375), (375, 500), (257, 256), (100, 80), (900, 226)]

@@ -1,6 +1,7 @@
 """Maps against regions: measures by hand and by loops over pixels; maps that are right or wrong on
 purpose; boxes of phrases."""
 
+import itertools
 import math
 
 import entities_files
@@ -12,6 +13,7 @@ from entities_files import CHILD, GIRL, annotation
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from satcourse.lessons.mistakes import scene_mistakes
 from satlib.data import scenes
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
@@ -43,15 +45,23 @@ def test_measures_by_hand():
     caption's mean map has half of this weight and half of an even map's.
     """
     alpha = torch.tensor([[0.5, 0.0], [0.5, 0.0]])
+    left_half = box(0, 0, 0.5, 1)
+    first_quarter = box(0, 0, 0.25, 1)
+    right_half = box(0.5, 0, 1, 1)
     for region, mass, area, hits in (
-        (box(0, 0, 0.5, 1), 7 / 8, 1 / 2, (1, 0, 1)),
-        (box(0, 0, 0.25, 1), 1 / 2, 1 / 4, (1, 0, 1)),
-        (box(0.5, 0, 1, 1), 1 / 8, 1 / 2, (0, 1, 0)),
+        (left_half, 7 / 8, 1 / 2, (1, 0, 1)),
+        (first_quarter, 1 / 2, 1 / 4, (1, 0, 1)),
+        (right_half, 1 / 8, 1 / 2, (0, 1, 0)),
     ):
-        expected = (mass, area, (mass + area) / 2, *hits)
+        values = (mass, area, (mass + area) / 2, *hits)
+        expected = dict(zip(maps.MEASURES, values, strict=True))
         found = measures(alpha, region)
-        assert found == pytest.approx(dict(zip(maps.MEASURES, expected, strict=True)))
-        assert measures(3 * alpha, region) == found  # a map is divided by its sum
+        assert found == pytest.approx(expected)
+
+        # A map is divided by its sum.
+        assert measures(3 * alpha, region) == found
+
+        # Without a peak, only the first three are left.
         unpeaked = measures(alpha, region, peaked=False)
         assert set(unpeaked) == set(maps.MEASURES[:3])
 
@@ -61,9 +71,12 @@ def test_pixels_of_boxes():
 
     One along the edges of pixels has no more than it covers.
     """
-    assert box(0.3, 0, 0.30001, 1).sum() == 224
-    assert box(0.5, 0.5, 0.75, 0.75).sum() == 56**2
-    # A pixel counts once.
+    column = box(0.3, 0, 0.30001, 1)
+    assert column.sum() == 224
+    quarter = box(0.5, 0.5, 0.75, 0.75)
+    assert quarter.sum() == 56**2
+
+    # A pixel in two boxes counts once.
     overlapping = [(0, 0, 0.5, 1), (0.25, 0, 0.5, 0.5)]
     assert maps.in_boxes(overlapping).mean() == 0.5
 
@@ -110,14 +123,21 @@ def test_against_loops_over_pixels(height, width, seed):
     weights = random.dirichlet(np.ones(height * width))
     alpha = torch.tensor(weights.reshape(height, width))
     mask = random.random((224, 224)) < 0.3
+
     values = measures(alpha, mask)
+
     mass, hit = by_loops(alpha.tolist(), mask)
     assert values["mass"] == pytest.approx(mass)
     assert values["peak"] == hit
 
 
 def measured(mass, even, *kinds, image="a.jpg"):
-    return Measurement(image, kinds, {"mass": mass, "mass even": even, "mass mean map": 0.0})
+    values = {
+        "mass": mass,
+        "mass even": even,
+        "mass mean map": 0.0,
+    }
+    return Measurement(image, kinds, values)
 
 
 def test_means_by_hand():
@@ -127,10 +147,16 @@ def test_means_by_hand():
         measured(0.6, 0.4, "animals"),
     ]
     summary = maps.summary(words)
-    # A single image has no interval.
-    expected = {"words": 3, "mass": 40, "mass even": 20, "mass mean map": 0}
+    # Means over the three words, in percent. A single image has no interval.
+    expected = {
+        "words": 3,
+        "mass": 40,
+        "mass even": 20,
+        "mass mean map": 0,
+    }
     assert summary["all"] == pytest.approx(expected)
 
+    # The word with two kinds counts in both; the commonest kind comes first.
     kinds = []
     for kind, means in summary["by kind"].items():
         kinds.append((kind, means["words"], round(means["mass"], 9)))
@@ -152,11 +178,9 @@ def test_intervals_resample_images():
             words.append(measured(mass, even, kind, image=f"{image}.jpg"))
         by_image.append(words)
 
-    summary = maps.summary([word for words in by_image for word in words])
-    for group, kinds in (
-        (summary["all"], {"people", "rare"}),
-        (summary["by kind"]["rare"], {"rare"}),
-    ):
+    summary = maps.summary(list(itertools.chain(*by_image)))
+    rare = summary["by kind"]["rare"]
+    for group, kinds in ((summary["all"], {"people", "rare"}), (rare, {"rare"})):
         means = []
         for _ in range(2000):
             drawn = []
@@ -165,9 +189,12 @@ def test_intervals_resample_images():
             if drawn:
                 masses = [word.values["mass"] for word in drawn]
                 means.append(100 * np.mean(masses))
+
+        # Both are drawn at random, so they agree only up to a part of the interval's width.
         expected = np.percentile(means, (2.5, 97.5))
         width = np.ptp(expected)
-        assert group["intervals"]["mass"] == pytest.approx(expected, abs=0.15 * width)
+        found = group["intervals"]["mass"]
+        assert found == pytest.approx(expected, abs=0.15 * width)
 
 
 SCENES = scenes.load(0, 0, 12)
@@ -183,9 +210,14 @@ def looking(look):
         scene = scenes.scene(example.image_id)
         words = tokenise(example.references[0])
         weights = []
-        for number in (*scenes.mentions(words, scene), None):  # the end mark names nothing
-            mask = None if number is None else scene.masks[number]
+        # The end mark names nothing.
+        for number in (*scenes.mentions(words, scene), None):
+            if number is None:
+                mask = None
+            else:
+                mask = scene.masks[number]
             weights.append(look(mask))
+
         alphas = torch.tensor(np.stack(weights))
         betas = torch.ones(len(alphas))
         captions[example.image_id] = Caption(words, 0.0, alphas, betas)
@@ -193,17 +225,23 @@ def looking(look):
 
 
 def on_it(mask):
-    weights = np.ones((7, 7))
-    if mask is not None:
-        weights = mask.reshape(7, 32, 7, 32).mean((1, 3))
+    """Each cell's weight is its share of the object; of no object, an even map."""
+    if mask is None:
+        weights = np.ones((7, 7))
+    else:
+        cells = mask.reshape(7, 32, 7, 32)
+        weights = cells.mean((1, 3))
     return weights / weights.sum()
 
 
 class TestScenes:
     def test_maps_that_look_at_what_is_named(self):
-        summary = maps.summary(maps.measure_all(SCENES.examples, looking(on_it)))
+        words = maps.measure_all(SCENES.examples, looking(on_it))
+        summary = maps.summary(words)
+
         means = summary["all"]
         assert means["peak"] > 80
+        # A map for the whole caption still looks at the objects, but at both of them.
         assert means["mass"] > 2 * means["mass mean map"] > 2 * means["mass even"]
         assert set(summary["by kind"]) == {"size", "colour", "shape", "texture"}
 
@@ -212,35 +250,39 @@ class TestScenes:
         captions = looking(on_it)
         monkeypatch.setattr(evaluate, "generate", lambda *_: captions)
         evaluation = evaluate.evaluate(tiny.decided(attention), SCENES, None, "test")
-        assert evaluation["metrics"]["exact match"] == 100
-        means = maps.summary(maps.measure_all(SCENES.examples, captions))["all"]
-        assert evaluation["metrics"].get("peak") == (means["peak"] if attention == "soft" else None)
+
+        scores = evaluation["metrics"]
+        assert scores["exact match"] == 100
+        if attention == "soft":
+            words = maps.measure_all(SCENES.examples, captions)
+            means = maps.summary(words)["all"]
+            assert scores.get("peak") == means["peak"]
+        else:
+            # Even maps have no peak.
+            assert scores.get("peak") is None
 
     def test_words_that_are_false_of_what_their_phrase_describes(self):
         """A caption with another shape than the scene's in one phrase, and a true one."""
         for example in SCENES.examples:
             scene = scenes.scene(example.image_id)
             first, second = scene.objects
-            wrong = next(
-                shape for shape in scenes.grammar.SHAPES if shape not in (first.shape, second.shape)
-            )
-            words = [
-                "a",
-                first.size,
-                first.colour,
-                wrong,
-                "above",
-                "a",
-                second.size,
-                second.colour,
-                second.shape,
-            ]
-            (target,) = maps.scene_mistakes(example, words)
-            assert (target.index, target.kinds) == (3, ("shape",))
+            shapes = (first.shape, second.shape)
+            wrong = next(shape for shape in scenes.grammar.SHAPES if shape not in shapes)
+            begin = ["a", first.size, first.colour]
+            end = ["above", "a", second.size, second.colour, second.shape]
+            words = [*begin, wrong, *end]
+
+            (target,) = scene_mistakes(example, words)
+            assert target.index == 3
+            assert target.kinds == ("shape",)
+            # The word is wrong about the first object, so that is where its map should be.
             assert (target.mask == scene.masks[0]).all()
-            assert not maps.scene_mistakes(example, [*words[:3], first.shape, *words[4:]])
+            # What is a mistake is no target, and what is true is no mistake.
             assert 3 not in {target.index for target in maps.scene_targets(example, words)}
-            assert not maps.scene_mistakes(example, ["a", "white", "dog"])
+            assert not scene_mistakes(example, [*begin, first.shape, *end])
+
+            # A phrase that describes neither object has no place to look at.
+            assert not scene_mistakes(example, ["a", "white", "dog"])
 
 
 REFERENCES = (
@@ -249,12 +291,15 @@ REFERENCES = (
     "A caption without boxes",
 )
 WORDS = ("a", "child", "in", "dress", "pink", "the", "is")
-CHILD_BOX, DRESS_BOX = (0.1, 0.1, 0.3, 0.9), (0.1, 0.5, 0.3, 0.7)
+# The boxes of entities_files.annotation(), in shares of the photograph.
+CHILD_BOX = (0.1, 0.1, 0.3, 0.9)
+DRESS_BOX = (0.1, 0.5, 0.3, 0.7)
 
 
 class Reader:
     def read(self, image_ids):
-        return tiny.Reader().read([f"test-{image_id[:2]}" for image_id in image_ids])
+        names = [f"test-{image_id[:2]}" for image_id in image_ids]
+        return tiny.Reader().read(names)
 
 
 class TestBoxes:
@@ -264,10 +309,13 @@ class TestBoxes:
         captioner = tiny.decided(attention, words=WORDS)
         a = tiny.Reader().read(["test-17", "test-18"])
         references = [REFERENCES[:2], REFERENCES[1:]]
-        for image, maps_of_image in enumerate(maps.forced(captioner, a, references)):
+        found = maps.forced(captioner, a, references)
+
+        for image, maps_of_image in enumerate(found):
+            vectors = a[image : image + 1]
             for alphas, reference in zip(maps_of_image, references[image], strict=True):
                 ids = captioner.vocabulary.encode(reference)
-                output = captioner.decoder(a[image : image + 1], torch.tensor([ids]))
+                output = captioner.decoder(vectors, torch.tensor([ids]))
                 torch.testing.assert_close(alphas.flatten(1), output.alphas[0])
 
     @pytest.mark.parametrize("attention", ["soft", "none"])
@@ -279,22 +327,34 @@ class TestBoxes:
         files = {number: (annotation(), [GIRL, CHILD]) for number in ("17", "18")}
         entities = Entities(entities_files.write(tmp_path / "entities", files))
         examples = tuple(Example(f"{number}_x.jpg", "test", REFERENCES) for number in (17, 18, 19))
-        data, captioner = CaptionSet("photos", examples), tiny.decided(attention, words=WORDS)
+        data = CaptionSet("photos", examples)
+        captioner = tiny.decided(attention, words=WORDS)
         words = maps.measure_true(captioner, data, Reader(), examples, entities)
-        child, dress = (("people",), CHILD_BOX), (("clothing",), DRESS_BOX)
-        girl, also = (("people",), CHILD_BOX), (("clothing", "other"), DRESS_BOX)
+
+        # An even map has the box's share of the picture in the box.
+        child_area = box(*CHILD_BOX).mean()
+        dress_area = box(*DRESS_BOX).mean()
         expected = []
         for image in ("17_x.jpg", "18_x.jpg"):
-            for kinds, place in (child, dress, girl, also):
-                expected.append((image, kinds, box(*place).mean()))
-        found = [(word.image_id, word.kinds, word.values["mass even"]) for word in words]
+            expected += [
+                (image, ("people",), child_area),
+                (image, ("clothing",), dress_area),
+                (image, ("people",), child_area),
+                (image, ("clothing", "other"), dress_area),
+            ]
+        found = []
+        for word in words:
+            found.append((word.image_id, word.kinds, word.values["mass even"]))
         assert found == expected
 
         summary = maps.summary(words)
         means = summary["all"]
+        # Without attention all maps are even, which have no peak.
         assert ("peak" in means) == (attention == "soft")
-        even = math.isclose(means["mass"], means["mass even"], rel_tol=1e-6)
-        assert even == (attention == "none")
+        is_even = math.isclose(means["mass"], means["mass even"], rel_tol=1e-6)
+        assert is_even == (attention == "none")
         assert f"{means['mass']:.1f}" in maps.render(summary)
+
+        # The third photograph was annotated by nobody.
         with pytest.raises(SatlibError, match="has no boxes"):
             maps.measure_true(captioner, data, Reader(), examples[2:], entities)

@@ -1,4 +1,7 @@
-"""The course as it is committed: notebooks show what they should, and every mark of the index leads somewhere."""
+"""The course as it is committed.
+
+Notebooks show what they should, and every mark of the index leads somewhere.
+"""
 
 import ast
 import pkgutil
@@ -12,38 +15,55 @@ SOURCES = notebooks.sources()
 def test_every_notebook_shows_pictures_no_error_and_no_widget_and_holds_its_prose_to_assertions():
     for source in SOURCES:
         cells = nbformat.read(source.with_suffix(".ipynb"), 4).cells
-        outputs = [output for cell in cells for output in cell.get("outputs", ())]
-        kinds = {kind for output in outputs for kind in output.get("data", ())}
+        outputs = []
+        for cell in cells:
+            outputs += cell.get("outputs", ())
+        kinds = set()
+        for output in outputs:
+            kinds.update(output.get("data", ()))
+
         assert kinds & {"image/png", "image/jpeg"}, source.stem
+        # A page without a kernel cannot show a widget.
         assert notebooks.WIDGET not in kinds
         assert not any(output.output_type == "error" for output in outputs)
+
         tree = ast.parse(source.read_text(encoding="utf-8"))
-        assert sum(isinstance(node, ast.Assert) for node in ast.walk(tree)) >= 3, source.stem
+        assertions = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+        assert len(assertions) >= 3, source.stem
+
+
+def body_of(test):
+    """The statements of FILE::CLASS::FUNCTION; an empty list if there is no such test."""
+    path, *names = test.split("::")
+    file = notebooks.ROOT / path
+    if not file.is_file():
+        return []
+
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    for name in names:
+        inner = []
+        for node in body:
+            if getattr(node, "name", "") == name:
+                inner += node.body
+        body = inner
+    return body
 
 
 def test_every_equation_and_section_of_the_method_has_its_place_and_leads_to_a_function_and_a_test():
     marks = paper_index.marks({source.stem: notebooks.generate(source) for source in SOURCES})
     keys = {mark.key for mark in marks}
     assert {f"equation {number}" for number in range(1, 15)} <= keys
+    # The paper's sections on the model, its training and its evaluation.
     sections = ("3.1", "3.1.1", "3.1.2", "4.1", "4.2", "4.2.1", "4.3", "5.1", "5.3", "5.4")
     assert {f"section {number}" for number in sections} <= keys
     assert {mark.notebook for mark in marks} == {source.stem for source in SOURCES}
+
     lost = []
     for mark in marks:
-        path, *names = mark.test.split("::")
-        body = (
-            ast.parse((notebooks.ROOT / path).read_text(encoding="utf-8")).body
-            if (notebooks.ROOT / path).is_file()
-            else []
-        )
-        for name in names:
-            body = [
-                part for node in body if getattr(node, "name", "") == name for part in node.body
-            ]
         try:
             pkgutil.resolve_name(mark.object)
         except (ImportError, AttributeError):
             lost.append(f"{mark.notebook}: {mark.object}")
-        if not body:
+        if not body_of(mark.test):
             lost.append(f"{mark.notebook}: {mark.test}")
     assert lost == []

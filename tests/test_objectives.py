@@ -1,3 +1,5 @@
+"""The terms of the objective, and the variational bound, in numbers worked out by hand."""
+
 import math
 
 import pytest
@@ -17,108 +19,146 @@ from satlib.model.objective import (
 
 def test_penalty_by_hand():
     """Two places, three words: sums over the words are 1.5 and 1.5, then 3 and 0."""
-    alphas = torch.tensor(
-        [[[0.5, 0.5], [0.25, 0.75], [0.75, 0.25]], [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]]
-    )
-    assert doubly_stochastic_penalty(alphas).tolist() == [0.5**2 + 0.5**2, 2**2 + 1**2]
+    spread = [[0.5, 0.5], [0.25, 0.75], [0.75, 0.25]]
+    fixed = [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
+    penalties = doubly_stochastic_penalty(torch.tensor([spread, fixed]))
+    assert penalties.tolist() == [0.5**2 + 0.5**2, 2**2 + 1**2]
 
 
 def test_penalty_at_uniform_attention():
     """L = 196, C = 12: sum_i (1 - 12/196)^2 = (184/196)^2 * 196."""
     alphas = torch.full((1, 12, 196), 1 / 196)
-    torch.testing.assert_close(doubly_stochastic_penalty(alphas), torch.tensor([184**2 / 196]))
+    penalty = doubly_stochastic_penalty(alphas)
+    torch.testing.assert_close(penalty, torch.tensor([184**2 / 196]))
 
 
 def test_likelihood_by_hand():
     """p = (1/2, 1/4, 1/4) at the first word, (0.1, 0.2, 0.7) at the second."""
-    logits = torch.tensor([[[2.0, 1.0, 1.0], [1.0, 2.0, 7.0]]]).log() + 3.0
+    odds = torch.tensor([[[2.0, 1.0, 1.0], [1.0, 2.0, 7.0]]])
+    # A softmax does not change if all its logits are 3 higher.
+    logits = odds.log() + 3.0
     nll = negative_log_likelihood(logits, torch.tensor([[1, 2]]))
-    torch.testing.assert_close(nll, torch.tensor([-math.log(0.25) - math.log(0.7)]))
+    expected = -math.log(0.25) - math.log(0.7)
+    torch.testing.assert_close(nll, torch.tensor([expected]))
 
 
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
 def test_low_precision_is_added_up_in_float32(low):
-    """2,100 words of probability 1/2 in each place: float16 stops counting ones at 2,048, bf16 at 256."""
+    """2,100 words of probability 1/2 in each place.
+
+    float16 stops counting ones at 2,048, bfloat16 at 256.
+    """
+    # 4,200 halves are 2,100, which is 2,099 more than the 1 that each place should get.
     alphas = torch.full((1, 4200, 2), 0.5, dtype=low)
-    assert doubly_stochastic_penalty(alphas).tolist() == [2 * 2099.0**2]
+    penalty = doubly_stochastic_penalty(alphas)
+    assert penalty.tolist() == [2 * 2099.0**2]
     torch.testing.assert_close(entropy(alphas), torch.full((1, 4200), math.log(2)))
     assert movement(alphas).dtype == torch.float32
+
+    # Equal logits of four words: p = 1/4, 4,200 times.
     logits = torch.zeros(1, 4200, 4, dtype=low)
-    nll = negative_log_likelihood(logits, torch.zeros(1, 4200, dtype=torch.long))
+    captions = torch.zeros(1, 4200, dtype=torch.long)
+    nll = negative_log_likelihood(logits, captions)
     torch.testing.assert_close(nll, torch.tensor([4200 * math.log(4)]))
 
 
 def test_a_place_of_no_weight_has_a_finite_log_probability_and_no_part_in_the_entropy():
     alphas = torch.tensor([[[1.0, 0.0]]], requires_grad=True)
-    assert log_probability(alphas, torch.tensor([[1]])).item() == pytest.approx(math.log(2.0**-126))
-    assert log_probability(alphas, torch.tensor([[0]])).item() == 0
+    first = torch.tensor([[0]])
+    second = torch.tensor([[1]])
+    # 2^-126 is the smallest normal number of float32.
+    smallest = math.log(2.0**-126)
+    assert log_probability(alphas, second).item() == pytest.approx(smallest)
+    assert log_probability(alphas, first).item() == 0
     assert entropy(alphas).item() == 0
 
 
 def output(logits, places, states=None):
     """Of captions of two words; even maps over two places."""
-    alphas = torch.full((*logits.shape[:2], 2), 0.5, requires_grad=True)
-    states = torch.zeros(*logits.shape[:2], 4) if states is None else states
-    return Output(logits, alphas, torch.ones(logits.shape[:2]), places, states)
+    size = logits.shape[:2]  # (B, C)
+    alphas = torch.full((*size, 2), 0.5, requires_grad=True)
+    if states is None:
+        states = torch.zeros(*size, 4)
+    return Output(logits, alphas, torch.ones(size), places, states)
 
 
 class TestVariationalBound:
     def test_without_samples_to_score_it_is_the_likelihood_alone(self):
-        """Of words of p = 1/2 and 1/4: -log p is ln 8; nothing is left to log, and what is logged has no gradient."""
-        logits = torch.tensor([[[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]]).log().requires_grad_()
-        given, bound = output(logits, None), VariationalBound(HardConfig(), hidden=4)
-        found = bound(given, torch.tensor([[0, 1]]))
+        """Of words of p = 1/2 and 1/4: -log p is ln 8; nothing sampled, so nothing to log."""
+        p = torch.tensor([[[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]])
+        captions = torch.tensor([[0, 1]])
+        given = output(p.log().requires_grad_(), None)
+        bound = VariationalBound(HardConfig(), hidden=4)
+        found = bound(given, captions)
+
         assert found.loss.item() == pytest.approx(math.log(8))
         assert found.nll.tolist() == pytest.approx([math.log(8)])
+        # What is only logged must not keep the graph.
         assert found.loss.requires_grad
         assert not found.nll.requires_grad
         assert found.advantage.shape == found.baseline.shape == (0,)
         assert bound.average.tolist() == [0]
-        assert torch.autograd.grad(found.loss, given.alphas, allow_unused=True) == (None,)
+        of_alphas = torch.autograd.grad(found.loss, given.alphas, allow_unused=True)
+        assert of_alphas == (None,)
 
     def test_the_learned_baseline_is_fitted_to_the_places_that_were_sampled(self):
-        """By squares of what the average leaves: rewards of -3, a baseline of 0 from its zero weights, one place of two."""
-        log_p, captions = (
-            torch.tensor([[-1.0, -2.0], [-1.0, -2.0]]),
-            torch.zeros(2, 2, dtype=torch.long),
-        )
+        """By squares of what the average leaves: of two captions, one sampled its places."""
+        log_p = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]])
+        captions = torch.zeros(2, 2, dtype=torch.long)
         logits = torch.stack([log_p.exp(), 1 - log_p.exp()], 2).log()
         states = torch.randn(2, 2, 4, requires_grad=True)
-        given = output(logits, torch.tensor([[0, 1], [-1, -1]]), states)
-        bound = VariationalBound(
-            HardConfig(baseline="learned", lambda_e=0.0, lambda_r=0.0), hidden=4
-        )
+        places = torch.tensor([[0, 1], [-1, -1]])
+        given = output(logits, places, states)
+        config = HardConfig(baseline="learned", lambda_e=0.0, lambda_r=0.0)
+        bound = VariationalBound(config, hidden=4)
         loss = bound(given, captions).loss
+
+        # -log p is 3; the reward is -3 and the baseline, from zero weights, 0: the square is 9.
         assert loss.item() == pytest.approx(3 + 9)
-        by_weight, by_states = torch.autograd.grad(
-            loss, (bound.learned.weight, states), allow_unused=True
-        )
-        torch.testing.assert_close(by_weight, (2 * 3 * states[0].detach()).mean(0, keepdim=True))
+        weight = bound.learned.weight
+        by_weight, by_states = torch.autograd.grad(loss, (weight, states), allow_unused=True)
+        # d (-3 - w h)^2 / dw = 2 * 3 h at w = 0, in the mean over the two words.
+        by_hand = (2 * 3 * states[0].detach()).mean(0, keepdim=True)
+        torch.testing.assert_close(by_weight, by_hand)
+        # The baseline learns from the states, not the decoder from the baseline.
         assert by_states is None
+
+        # Nothing was sampled: nothing is fitted.
         everywhere = given._replace(places=torch.full((2, 2), -1))
-        assert bound(everywhere, captions).loss.item() == pytest.approx(3)
+        loss = bound(everywhere, captions).loss
+        assert loss.item() == pytest.approx(3)
 
     def test_after_the_end_mark_nothing_counts(self):
-        """Captions of two words and of one, p = 1/2 each: by words to come the rewards are -ln 4 and -ln 2 (twice), not 0."""
-        given = output(torch.zeros(2, 2, 2), torch.zeros(2, 2, dtype=torch.long))
-        captions, one = torch.tensor([[1, 0], [0, PAD]]), math.log(2)
-        by_words = VariationalBound(
-            HardConfig(reward="to-come", lambda_r=1.0, lambda_e=0.0), hidden=4
-        )
+        """Captions of two words and of one, p = 1/2 each."""
+        places = torch.zeros(2, 2, dtype=torch.long)
+        given = output(torch.zeros(2, 2, 2), places)
+        captions = torch.tensor([[1, 0], [0, PAD]])
+        one = math.log(2)  # -log p of one word
+
+        # By words to come the rewards are -ln 4 and -ln 2 (twice), not 0.
+        config = HardConfig(reward="to-come", lambda_r=1.0, lambda_e=0.0)
+        by_words = VariationalBound(config, hidden=4)
         found = by_words(given, captions)
         assert found.nll.tolist() == pytest.approx([2 * one, one])
         assert sorted(found.advantage.tolist()) == pytest.approx([-2 * one, -one, -one])
-        assert by_words.average[:4].tolist() == pytest.approx([0, -0.1 * one, -0.2 * one, 0])
-        assert found.loss.item() == pytest.approx(1.5 * one - (-2 * one - one - one) * -one / 2)
-        by_caption = VariationalBound(HardConfig(lambda_r=0.0, lambda_e=1.0), hidden=4)
-        assert by_caption(given, captions).loss.item() == pytest.approx(
-            1.5 * one - (2 * one + one) / 2
-        )
-        assert by_caption.average.tolist() == pytest.approx([-0.1 * one])  # per word
+        # An average for 0, 1, 2, ... words to come takes a tenth of the mean reward.
+        averages = by_words.average[:4].tolist()
+        assert averages == pytest.approx([0, -0.1 * one, -0.2 * one, 0])
+        # The score is reward times log alpha, which is -ln 2; in the mean over two captions.
+        score = (-2 * one - one - one) * -one / 2
+        assert found.loss.item() == pytest.approx(1.5 * one - score)
+
+        # The entropy of an even map over two places is ln 2, for two words and for one.
+        config = HardConfig(lambda_r=0.0, lambda_e=1.0)
+        by_caption = VariationalBound(config, hidden=4)
+        loss = by_caption(given, captions).loss
+        assert loss.item() == pytest.approx(1.5 * one - (2 * one + one) / 2)
+        average = by_caption.average.tolist()
+        assert average == pytest.approx([-0.1 * one])  # per word
 
     def test_in_evaluation_the_average_stays(self):
         bound = VariationalBound(HardConfig(), hidden=4).eval()
-        bound(
-            output(torch.zeros(1, 1, 2), torch.tensor([[0]])), torch.zeros(1, 1, dtype=torch.long)
-        )
+        sampled = output(torch.zeros(1, 1, 2), torch.tensor([[0]]))
+        captions = torch.zeros(1, 1, dtype=torch.long)
+        bound(sampled, captions)
         assert bound.average.tolist() == [0]

@@ -1,3 +1,5 @@
+"""Pictures of attention: maps upsampled, light by hand, and what a figure shows."""
+
 import io
 import itertools
 
@@ -18,8 +20,9 @@ def photo(width=320, height=240):
 
 def maps(count, grid=(14, 14)):
     random = torch.Generator().manual_seed(0)
-    energies = torch.randn(count, grid[0] * grid[1], generator=random)
-    return energies.softmax(1).view(count, *grid)
+    height, width = grid
+    energies = torch.randn(count, height * width, generator=random)
+    return energies.softmax(1).view(count, height, width)
 
 
 def titles(figure):
@@ -31,30 +34,40 @@ def test_upsampled_maps_keep_mean_and_evenness(grid):
     alphas = maps(3, grid)
     large = plots.upsample(alphas)
     assert large.shape == (3, 224, 224)
+
     # 224 is no multiple of 5 and 9: some cells are a pixel larger there.
     if grid != (5, 9):
-        mean = large.mean((1, 2))
-        assert torch.allclose(mean, alphas.mean((1, 2)), rtol=1e-4)
-    even = plots.upsample(torch.full((1, *grid), 0.25))
-    assert torch.allclose(even, torch.tensor(0.25), atol=1e-6)
+        expected = alphas.mean((1, 2))
+        found = large.mean((1, 2))
+        assert torch.allclose(found, expected, rtol=1e-4)
+
+    even = torch.full((1, *grid), 0.25)
+    value = torch.tensor(0.25)
+    assert torch.allclose(plots.upsample(even), value, atol=1e-6)
 
 
 def test_upsampled_maps_equal_scipys_gaussian():
     ndimage = pytest.importorskip("scipy.ndimage", reason="scipy comes with the extra `course`")
     alphas = maps(2)
+    found = plots.upsample(alphas)
+
+    # Each cell becomes 16 x 16 pixels, and the blur is as wide as a cell.
     cells = np.kron(alphas, np.ones((16, 16)))
     expected = [ndimage.gaussian_filter(pixels, sigma=16, mode="reflect") for pixels in cells]
-    assert np.allclose(plots.upsample(alphas), expected, rtol=1e-4, atol=1e-7)
+    assert np.allclose(found, expected, rtol=1e-4, atol=1e-7)
 
 
 def test_each_word_has_its_map_and_the_end_too():
     words = ["a", "dog", "runs", "on", "the", "green", "grass"]
     betas = torch.linspace(0, 1, 8)
     figure = plots.attention_figure(photo(), words, maps(8), betas)
+    # The photograph itself, which comes first, has no title.
     assert titles(figure) == ["", *words, "(end)"]
     labels = [axis.get_xlabel() for axis in figure.axes if axis.images]
+    # The second of eight even steps from 0 to 1 is 1/7.
     assert labels[1:3] == ["β = 0.00", "β = 0.14"]
 
+    # A map fewer: the end has none.
     without_end = plots.attention_figure(photo(), words, maps(7))
     assert titles(without_end) == ["", *words]
 
@@ -65,15 +78,23 @@ def test_light_by_hand():
     An even map changes nothing.
     """
     orange = np.array([0.9, 0.5, 0.1])
-    dim = 0.55 * (0.299 * 0.9 + 0.587 * 0.5 + 0.114 * 0.1)
-    pixels = np.broadcast_to(orange, (1, 3, 3))
+    # The luma of ITU-R BT.601.
+    grey = 0.299 * 0.9 + 0.587 * 0.5 + 0.114 * 0.1
+    dim = 0.55 * grey
+    pixels = np.broadcast_to(orange, (1, 3, 3))  # three orange pixels in a row
 
-    lit = plots.light(pixels, np.array([[0.04, 0.02, 0.0]]))
-    expected = np.stack([orange, (orange + dim) / 2, [dim] * 3])
-    assert np.abs(lit[0] - 255 * expected).max() <= 0.5
+    falling = np.array([[0.04, 0.02, 0.0]])
+    lit = plots.light(pixels, falling)
+    half = (orange + dim) / 2
+    expected = np.stack([orange, half, [dim] * 3])
+    # The values are rounded to whole numbers.
+    differences = np.abs(lit[0] - 255 * expected)
+    assert differences.max() <= 0.5
 
-    even = plots.light(pixels, np.full((1, 3), 1 / 49))
-    assert np.abs(even - 255 * pixels).max() <= 0.5
+    even = np.full((1, 3), 1 / 49)
+    lit = plots.light(pixels, even)
+    differences = np.abs(lit - 255 * pixels)
+    assert differences.max() <= 0.5
 
 
 def test_a_line_encloses_what_has_half_of_the_maximum():
@@ -83,15 +104,21 @@ def test_a_line_encloses_what_has_half_of_the_maximum():
     """
     alphas = torch.zeros(2, 14, 14)
     alphas[0, :, :7] = 1 / 98
-    alphas[1] = 1 / 196  # an even map has no border
+    alphas[1] = 1 / 196
     black = Image.new("RGB", (224, 224))
     figure = plots.attention_figure(black, ["left", "all"], alphas)
 
+    # The photograph's own axis comes first.
     borders = []
-    for axis in figure.axes[:3]:
-        borders.append([path for line in axis.collections for path in line.get_paths()])
-    _, left, even = borders
-    assert np.allclose(left[0].vertices[:, 0], 111.5, atol=0.6)
+    for axis in figure.axes[1:3]:
+        paths = []
+        for line in axis.collections:
+            paths += line.get_paths()
+        borders.append(paths)
+    left, even = borders
+    across = left[0].vertices[:, 0]
+    assert np.allclose(across, 111.5, atol=0.6)
+    # An even map has no border.
     assert not even
 
 
@@ -99,11 +126,13 @@ def test_a_line_encloses_what_has_half_of_the_maximum():
 def test_the_photograph_is_drawn_whole_in_its_own_shape(size):
     whole = photo(*size)
     figure = plots.attention_figure(whole, [], maps(1))
-    drawn = figure.axes[0].images[0].get_array()
-    height, width = drawn.shape[:2]
+    first_axis = figure.axes[0]
+    drawn = first_axis.images[0].get_array()
+
+    height, width, _ = drawn.shape
     assert max(height, width) == 448
     assert width / height == pytest.approx(size[0] / size[1], rel=0.02)
-
+    # A part of the noise would have another mean.
     mean = np.asarray(whole).mean() / 255
     assert drawn.mean() == pytest.approx(mean, abs=0.01)
 
@@ -114,56 +143,69 @@ def test_a_map_lies_where_the_encoder_looked():
     Cropped, the map is on the middle 224 of 256 columns (144 to 368) and rows (16 to 240), and
     nothing lies outside of them.
     """
+    photo_size = (512, 256)
     right = torch.zeros(1, 14, 14)
     right[0, :, 7:] = 1
-    (whole,) = plots.spread((512, 256), right, (256, 512), "whole")
+    (whole,) = plots.spread(photo_size, right, (256, 512), "whole")
+    # 120 pixels from the middle, the blur is below 1 %.
     assert whole[:, 256 + 120 :].min() > 0.99
     assert whole[:, : 256 - 120].max() < 0.01
 
     everywhere = torch.ones(1, 14, 14)
-    (crop,) = plots.spread((512, 256), everywhere, (256, 512), "crop")
+    (crop,) = plots.spread(photo_size, everywhere, (256, 512), "crop")
     inside = crop[16:240, 144:368]
-    assert torch.allclose(inside, torch.tensor(1.0), atol=1e-5)
+    one = torch.tensor(1.0)
+    assert torch.allclose(inside, one, atol=1e-5)
     assert (crop > 0).sum() == 224 * 224
 
     # Drawn a quarter as wide.
-    (narrow,) = plots.spread((512, 256), everywhere, (256, 128), "crop")
+    (narrow,) = plots.spread(photo_size, everywhere, (256, 128), "crop")
+    inside = narrow[16:240, 36:92]
+    assert inside.min() > 0.99
     assert (narrow > 0).sum() == 224 * 56
-    assert narrow[16:240, 36:92].min() > 0.99
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, (900, 300)), (6, (300, 900))])
 def test_nothing_is_cut_off_and_no_words_or_pictures_overlap(count, size):
+    # Long words, and one that matplotlib could take for a formula.
     words = ["antidisestablishmentarianism", "$5$", "skateboarding"][:count]
     words += ["grasshoppers"] * (count - len(words))
     alphas = maps(count + 1)
     betas = torch.ones(count + 1)
     figure = plots.attention_figure(photo(*size), words, alphas, betas)
+    # Only drawing says where everything lies.
     figure.draw_without_rendering()
 
     pictures = [axis.get_tightbbox() for axis in figure.axes if axis.images]
-    boxes = [axis.title.get_window_extent() for axis in figure.axes if axis.get_title()]
-    for own in (pictures, boxes):
-        for box, other in itertools.combinations(own, 2):
+    labels = [axis.title.get_window_extent() for axis in figure.axes if axis.get_title()]
+    for boxes in (pictures, labels):
+        for box, other in itertools.combinations(boxes, 2):
             assert not box.overlaps(other)
-    for box in boxes:
-        assert figure.bbox.x0 <= box.x0
-        assert box.x1 <= figure.bbox.x1 + 1
-        assert box.y1 <= figure.bbox.y1 + 1
+
+    paper = figure.bbox
+    for box in labels:
+        assert paper.x0 <= box.x0
+        assert box.x1 <= paper.x1 + 1
+        assert box.y1 <= paper.y1 + 1
 
 
 def test_the_same_input_gives_the_same_file(tmp_path):
-    for name in ("one.png", "two.png"):
-        plots.attention_figure(photo(), ["dog"], maps(2), path=tmp_path / name)
-    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
-    with Image.open(tmp_path / "one.png") as image:
+    one = tmp_path / "one.png"
+    two = tmp_path / "two.png"
+    for path in (one, two):
+        plots.attention_figure(photo(), ["dog"], maps(2), path=path)
+
+    assert one.read_bytes() == two.read_bytes()
+    with Image.open(one) as image:
         assert image.format == "PNG"
         assert image.width > 300
-    assert len(list(tmp_path.iterdir())) == 2
+    # Nothing is left of writing them atomically.
+    assert set(tmp_path.iterdir()) == {one, two}
 
 
 @pytest.mark.parametrize("style", ["default", "satcourse.page"])
 def test_a_notebook_shows_a_strip_in_all_its_colours_on_its_own_ground(monkeypatch, style):
+    # More colours than a palette has.
     ramp = np.linspace(0, 255, 240)
     x, y = np.meshgrid(ramp, ramp)
     colours = np.stack([x, y, 255 - x], axis=2)
@@ -177,11 +219,15 @@ def test_a_notebook_shows_a_strip_in_all_its_colours_on_its_own_ground(monkeypat
     (picture,) = shown
     image = Image.open(io.BytesIO(picture.data))
 
+    assert image.format == "JPEG"
+    assert picture.format == "jpeg"
     # A palette's 256 colours would not do.
-    assert (image.format, picture.format) == ("JPEG", "jpeg")
-    assert len(image.getcolors(10**6)) > 10_000
-    assert image.width == int(3 * 1.6 * 144)  # two pixels per point
+    colours = image.getcolors(10**6)
+    assert len(colours) > 10_000
+    # Three pictures of 1.6 inches, with two pixels per point.
+    assert image.width == int(3 * 1.6 * 144)
 
+    # The lower edge shows the ground, whatever the style.
     ground = image.getpixel((image.width // 2, image.height - 2))
     distance = np.subtract(ground, (0x24, 0x26, 0x2B))
     assert np.abs(distance).max() < 6

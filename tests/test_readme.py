@@ -1,4 +1,4 @@
-"""README and docs/: the commands are understood, links lead somewhere, and figures are those of the evaluation files."""
+"""README and docs/: commands are understood, links lead somewhere, figures are the evaluations'."""
 
 import json
 import re
@@ -17,17 +17,13 @@ OTHERS = [
     ".github/SECURITY.md",
     "exercises/AGENTS.md",
     "benchmarks/README.md",
-]
-OTHERS += [
     "data/README.md",
     "satlib-models/satlib_models/README.md",
     "tests/README.md",
     "notebooks/INDEX.md",
 ]
-PAGES = [
-    *OTHERS,
-    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")),
-]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*OTHERS, *(path.relative_to(ROOT).as_posix() for path in DOCS)]
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -36,16 +32,19 @@ def commands():
     """The complete commands of satlib in all blocks of code."""
     for text in TEXT.values():
         for block in re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.M | re.S):
-            lines = re.findall(
-                r"^ *!?((?:satlib|torchrun) [^\n#]*)", block.replace("\\\n", " "), re.M
-            )
-            yield from (re.sub(r".* -m (-- )?", "", line).strip() for line in lines)
+            # A backslash continues a command on the next line.
+            block = block.replace("\\\n", " ")
+            for line in re.findall(r"^ *!?((?:satlib|torchrun) [^\n#]*)", block, re.M):
+                # torchrun starts satlib as a module.
+                yield re.sub(r".* -m (-- )?", "", line).strip()
 
 
 def mistake(command):
     """What is wrong with a command; None if it is understood, and its recipe can be loaded."""
+    words = shlex.split(command)
     try:
-        options = cli.parser().parse_args(shlex.split(command)[1:])
+        options = cli.parser().parse_args(words[1:])
+        # A recipe in a file of the reader's own is not there.
         if getattr(options, "recipe", None) and not options.recipe.endswith(".toml"):
             recipe.load(options.recipe, getattr(options, "set", []))
     except (SystemExit, SatlibError) as error:
@@ -56,25 +55,39 @@ def test_every_command_is_understood(capsys):
     found = sorted(set(commands()))
     assert len(found) > 30
     assert list(filter(None, map(mistake, found))) == []
+
+    # A mistake would be noticed.
     assert mistake("satlib train no-such-recipe")
 
 
 def slugs(text):
     """The anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
-    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    # In a block of code, a line that begins with # is a comment.
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    found = []
+    for heading in re.findall(r"^#+ (.+)$", prose, re.M):
+        words = re.sub(r"[^\w\- ]", "", heading.lower())
+        found.append(words.replace(" ", "-"))
+    return found
 
 
 def broken(page):
     """The links and pictures of a page that lead nowhere."""
-    for link in LINK.findall(re.sub(r"`[^`\n]+`(?!\])", "", TEXT[page])):
+    # In code, ](...) is no link; but a link's text may be code.
+    prose = re.sub(r"`[^`\n]+`(?!\])", "", TEXT[page])
+    for link in LINK.findall(prose):
         file, _, anchor = link.partition("#")
-        target = (ROOT / page).parent / file if file else ROOT / page
+        # Other sites, and cells, whose anchors Jupyter makes.
         if "://" in link or anchor.startswith("cell-id="):
             continue
-        if not target.exists() or (
-            anchor and anchor not in slugs(target.read_text(encoding="utf-8"))
-        ):
+
+        target = ROOT / page
+        if file:
+            target = target.parent / file
+        found = target.exists()
+        if found and anchor:
+            found = anchor in slugs(target.read_text(encoding="utf-8"))
+        if not found:
             yield f"{page}: {link}"
 
 
@@ -83,29 +96,19 @@ def test_every_link_and_picture_leads_somewhere():
 
 
 def test_every_recipe_is_described_and_no_other():
-    named = set(
-        re.findall(
-            r"`((?:scenes|flickr8k|flickr30k|coco|own)-[a-z0-9-]+)`", TEXT["docs/training.md"]
-        )
-    )
-    assert named == set(recipe.names())
+    pattern = r"`((?:scenes|flickr8k|flickr30k|coco|own)-[a-z0-9-]+)`"
+    described = re.findall(pattern, TEXT["docs/training.md"])
+    assert set(described) == set(recipe.names())
 
 
 def test_the_figures_of_the_readme_are_those_of_the_evaluations():
-    rows = re.findall(
-        r"^\| satlib, .*?\(`([a-z0-9-]+)`.*?\) \| (.+) \| (.+) \| (.+) \|$", TEXT["README.md"], re.M
-    )
+    pattern = r"^\| satlib, .*?\(`([a-z0-9-]+)`.*?\) \| (.+) \| (.+) \| (.+) \|$"
+    rows = re.findall(pattern, TEXT["README.md"], re.M)
     assert len(rows) == 2
-    for name, *figures in rows:
-        evaluation = json.loads(
-            (ROOT / f"satlib/results/{name}/evaluation-test.json").read_text(encoding="utf-8")
-        )
-        scores = [
-            evaluation["metrics"][column]
-            for column in ("BLEU-1 (no brevity penalty)", "BLEU-4 (no brevity penalty)", "METEOR")
-        ]
-        assert [float(figure) for figure in figures] == [
-            round(scores[0], 1),
-            round(scores[1], 1),
-            round(scores[2], 2),
-        ]
+    for name, bleu1, bleu4, meteor in rows:
+        path = ROOT / f"satlib/results/{name}/evaluation-test.json"
+        scores = json.loads(path.read_text(encoding="utf-8"))["metrics"]
+        # With as many digits as the paper's table has.
+        assert float(bleu1) == round(scores["BLEU-1 (no brevity penalty)"], 1)
+        assert float(bleu4) == round(scores["BLEU-4 (no brevity penalty)"], 1)
+        assert float(meteor) == round(scores["METEOR"], 2)

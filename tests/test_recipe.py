@@ -16,7 +16,8 @@ def test_shipped_recipes_survive_being_written(tmp_path):
         assert recipe.from_dict(loaded.to_dict()) == loaded
 
         # What explains the options is a recipe, too.
-        written.write_text(f'name = "{loaded.name}"\n{recipe.explained(loaded)}', encoding="utf-8")
+        explained = f'name = "{loaded.name}"\n{recipe.explained(loaded)}'
+        written.write_text(explained, encoding="utf-8")
         assert recipe.load(str(written)) == loaded
 
 
@@ -45,13 +46,15 @@ def test_a_meaning_begins_with_the_valid_values(section, option, valid):
 
 def test_what_is_not_given_is_the_default(tmp_path):
     path = tmp_path / "mine.toml"
+    # Editors on Windows begin a file with a byte order mark.
     path.write_text("\ufeff[training]\nepochs = 3\nlearning_rate = 1\n", encoding="utf-8")
     loaded = recipe.load(str(path))
     assert loaded.name == "mine"
-    assert loaded.training == msgspec.structs.replace(
-        recipe.TrainingConfig(), epochs=3, learning_rate=1.0
-    )
-    assert isinstance(loaded.training.learning_rate, float)  # a whole number serves as a number
+    default = recipe.TrainingConfig()
+    expected = msgspec.structs.replace(default, epochs=3, learning_rate=1.0)
+    assert loaded.training == expected
+    # A whole number serves as a number.
+    assert isinstance(loaded.training.learning_rate, float)
     assert loaded.decoder == recipe.DecoderConfig()
 
 
@@ -76,7 +79,8 @@ def test_hard_attention_has_no_penalty_unless_it_is_given():
 )
 def test_changes(change, option, value):
     section, key = option.split(".")
-    assert getattr(getattr(recipe.load("flickr8k-soft", [change]), section), key) == value
+    loaded = recipe.load("flickr8k-soft", [change])
+    assert getattr(getattr(loaded, section), key) == value
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,8 @@ def test_changes(change, option, value):
         ("training.average=1.0", ("training.average", "< 1")),
         ("training.learning_rate=nan", ("training.learning_rate",)),
         ("training.epochs", ("section.key=value",)),
-        ("decoder.normaliser=sparsemax", ("normaliser",)),  # an option that is gone
+        # An option of earlier versions.
+        ("decoder.normaliser=sparsemax", ("normaliser",)),
     ],
 )
 def test_a_mistake_names_the_option_and_what_was_meant(change, words):
@@ -102,6 +107,7 @@ def test_a_mistake_names_the_option_and_what_was_meant(change, words):
 @pytest.mark.parametrize(
     ("changes", "option"),
     [
+        # Random weights that are never trained; augmented pictures whose vectors are kept.
         (("encoder.pretrained=false",), "encoder.train"),
         (("training.augment=true",), "encoder.train = true"),
         (("training.select=reward",), "objective.maximise"),
@@ -116,12 +122,16 @@ def test_what_does_not_go_together(changes, option):
 
 def test_no_such_recipe(tmp_path):
     refused(lambda: recipe.load("flickr8k-sotf"), "flickr8k-sotf", "did you mean flickr8k-soft?")
-    refused(lambda: recipe.load(str(tmp_path / "none.toml")), "none.toml does not exist")
-    (tmp_path / "broken.toml").write_text("[training\n")
-    refused(lambda: recipe.load(str(tmp_path / "broken.toml")), "broken.toml is not TOML")
+    missing = str(tmp_path / "none.toml")
+    refused(lambda: recipe.load(missing), "none.toml does not exist")
+
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[training\n")
+    refused(lambda: recipe.load(str(broken)), "broken.toml is not TOML")
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a\\b", ".hidden", "x" * 61, "a\n"])
 def test_a_name_that_leads_out_of_the_folder(name):
+    # A run's folder has the recipe's name.
     with pytest.raises(SatlibError):
         recipe.from_dict({"name": name})

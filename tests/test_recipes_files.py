@@ -27,9 +27,10 @@ def differences(one, other):
     found = {}
     for section in left.keys() | right.keys():
         for key in left[section].keys() | right[section].keys():
-            values = (left[section].get(key, ABSENT), right[section].get(key, ABSENT))
-            if values[0] != values[1]:
-                found[f"{section}.{key}"] = values
+            first = left[section].get(key, ABSENT)
+            second = right[section].get(key, ABSENT)
+            if first != second:
+                found[f"{section}.{key}"] = (first, second)
     return found
 
 
@@ -41,8 +42,10 @@ def test_every_recipe_is_read_and_says_what_it_is():
         # An encoder is one of satlib's, or that of a model which another recipe trains.
         trained = [f"{recipe.OF_MODEL}runs/{model}" for model in recipe.names()]
         for part in loaded.encoder.name.split("+"):
-            assert part.split("@")[0] in {*encoders.NAMES, *trained}, name
-        assert {*loaded.data.name.split("+")} <= {*NAMES, "FOLDER", "coco_small"}, name
+            encoder, *_ = part.split("@")
+            assert encoder in {*encoders.NAMES, *trained}, name
+        data_sets = set(loaded.data.name.split("+"))
+        assert data_sets <= {*NAMES, "FOLDER", "coco_small"}, name
 
         # As it is installed, not as it lies in a checkout.
         file = importlib.resources.files("satlib.recipes") / f"{name}.toml"
@@ -50,7 +53,7 @@ def test_every_recipe_is_read_and_says_what_it_is():
 
 
 def test_twins_differ_in_attention_alone():
-    """And in what belongs to it: decoding, chosen on dev, without attention; with hard, `[hard]`."""
+    """And in what belongs to it: decoding, chosen on dev, without attention; `[hard]` with hard."""
     twins = []
     for name in recipe.names():
         if name.endswith(("-none", "-hard")) and "paper" not in name:
@@ -67,14 +70,17 @@ def test_twins_differ_in_attention_alone():
         else:
             allowed = {"hard"}
             # The penalty is for expected maps: with sampled ones it is off.
-            assert changed.pop("objective.doubly_stochastic", (0, 0))[0] == 0
-        assert {option.partition(".")[0] for option in changed} <= allowed, name
+            penalty, _ = changed.pop("objective.doubly_stochastic", (0, 0))
+            assert penalty == 0
+        sections = {option.partition(".")[0] for option in changed}
+        assert sections <= allowed, name
 
 
 @pytest.mark.parametrize("attention", ["soft", "hard"])
 def test_what_the_paper_says_of_its_training(attention):
     """Section 4.3, and equations 11 to 14: no averaging, no learned baseline, no annealing."""
     paper = recipe.load(f"flickr8k-paper-{attention}")
+    # RMSProp on Flickr8k, stopped by BLEU; a fixed vocabulary of 10,000.
     assert paper.training.optimiser == "rmsprop"
     assert paper.training.average == 0
     assert paper.training.select == "bleu4"

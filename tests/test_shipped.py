@@ -1,4 +1,4 @@
-"""The captioners that come with satlib: each opens, is what its recipe says, and describes what it was made for."""
+"""The captioners that come with satlib: each opens, fits its recipe, and describes its pictures."""
 
 import importlib.util
 
@@ -22,31 +22,39 @@ def test_a_model_opens_and_was_made_by_the_recipe_of_its_name_as_it_is_now(model
     for name, model in models.items():
         now = recipe.load(name)
         # But for how its numbers were computed, which a recipe for any machine leaves open.
-        training = replace(now.training, precision=model.recipe.training.precision)
+        precision = model.recipe.training.precision
+        training = replace(now.training, precision=precision)
         assert model.recipe == replace(now, training=training), name
 
 
 @pytest.mark.parametrize("name", ["scenes-soft", "scenes-hard"])
 def test_a_model_for_scenes_gets_most_of_them_right(models, name):
+    # Scenes of the test split, which no training saw.
     data = scenes.load(1, 1, 40)
-    captions = models[name].caption([data.photo(example) for example in data.split("test")])
-    right = [
-        scenes.exact_match(c.text, scenes.scene(e.image_id))
-        for c, e in zip(captions, data.split("test"), strict=True)
-    ]
-    assert sum(right) > 0.8 * len(right)
+    examples = data.split("test")
+    captions = models[name].caption([data.photo(example) for example in examples])
+
+    right = 0
+    for caption, example in zip(captions, examples, strict=True):
+        scene = scenes.scene(example.image_id)
+        if scenes.exact_match(caption.text, scene):
+            right += 1
+    assert right > 0.8 * len(examples)
 
 
 def test_the_model_for_photographs_names_what_it_knows(models):
+    model = models[installed.PHOTOGRAPHS]
     known = {path.stem: path for path in demo.photographs()}
-    for name, thing in {
+    # By the photograph's name, the word that its caption must have.
+    things = {
         "dog": "dog",
         "tennis": "tennis",
         "train": "train",
         "cows": "cows",
         "elephants": "elephant",
-    }.items():
-        [caption] = models[installed.PHOTOGRAPHS].caption([known[name]])
+    }
+    for name, thing in things.items():
+        (caption,) = model.caption([known[name]])
         assert thing in caption.words, caption.text
 
 
@@ -59,11 +67,13 @@ def test_without_their_package_the_models_for_photographs_are_named_with_the_com
     monkeypatch,
 ):
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "satlib_models" else find(name)
-    )
+
+    def without_it(name):
+        return None if name == "satlib_models" else find(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without_it)
     assert installed.models() == ["scenes-hard", "scenes-soft"]
-    with pytest.raises(
-        SatlibError, match=r"is not installed; .*non-commercial.*pip install \./satlib-models"
-    ):
+    # Who installs them should know the terms.
+    message = r"is not installed; .*non-commercial.*pip install \./satlib-models"
+    with pytest.raises(SatlibError, match=message):
         installed.model()

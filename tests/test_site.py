@@ -1,4 +1,7 @@
-"""The site's sources have no solution in them. `make site` builds it; a warning, as of a lost link, is an error."""
+"""The site's sources have no solution in them.
+
+`make site` builds it; a warning, as of a lost link, is an error.
+"""
 
 import re
 from pathlib import Path
@@ -22,13 +25,17 @@ def source(tmp_path_factory):
 
 def test_no_solution_is_in_them(source):
     for path in sorted((ROOT / "exercises").glob("*.ipynb")):
+        # The workbook itself has its solutions, folded.
         book = nbformat.read(path, 4)
         assert any("<summary>Solution</summary>" in cell.source for cell in book.cells)
-        for copy in (
-            source / "exercises" / path.name,
-            source / "downloads" / "exercises" / path.name,
-        ):
-            text = "\n".join(cell.source for cell in nbformat.read(copy, 4).cells)
+
+        page = source / "exercises" / path.name
+        download = source / "downloads" / "exercises" / path.name
+        for copy in (page, download):
+            cells = nbformat.read(copy, 4).cells
+            text = "\n".join(cell.source for cell in cells)
             folds = re.findall(r"<summary>Solution</summary>(.*?)</details>", text, re.S)
             assert not any("```python" in fold for fold in folds)
+
+    # The checks hold reference solutions.
     assert not list(source.rglob("*satcourse.checks*"))

@@ -32,7 +32,8 @@ WORDS = [
 def corpus(images=60, seed=0):
     """Captions like random references, some of them equal to one, one of them empty."""
     random = np.random.default_rng(seed)
-    spoken, human = {}, {}
+    spoken = {}
+    human = {}
     for number in range(images):
         lines = []
         for _ in range(random.integers(1, 6)):
@@ -40,9 +41,12 @@ def corpus(images=60, seed=0):
             lines.append(" ".join(words))
         human[f"{number}.jpg"] = lines
 
-        words = lines[0].split()
-        changed = [*words[: number % 7], "dog", *words[3:]]
-        spoken[f"{number}.jpg"] = lines[-1] if number % 5 == 0 else " ".join(changed)
+        if number % 5 == 0:
+            spoken[f"{number}.jpg"] = lines[-1]
+        else:
+            words = lines[0].split()
+            changed = [*words[: number % 7], "dog", *words[3:]]
+            spoken[f"{number}.jpg"] = " ".join(changed)
     spoken["1.jpg"] = ""
     return spoken, human
 
@@ -56,41 +60,50 @@ def test_scores_are_those_of_the_tools(few_paraphrases, tmp_path, some):
     """
     spoken, human = corpus()
     columns, _ = statistics.measure(spoken, human)
-    whole = statistics.Statistics.restored(statistics.stored(columns, list(spoken)))
+    # Stored and restored, as in a file: with three decimals.
+    stored = statistics.stored(columns, list(spoken))
+    whole = statistics.Statistics.restored(stored)
 
+    # How often each image counts: once, or only the odd ones.
     counts = np.ones((1, len(whole.images)))
     if some:
         numbers = [int(image.split(".")[0]) for image in whole.images]
         counts[0] = np.array(numbers) % 2
-    found = statistics.scores(whole, counts)
+    found = {}
+    for name, (score,) in statistics.scores(whole, counts).items():
+        found[name] = score
 
     ids = [image for image, count in zip(whole.images, counts[0], strict=True) if count]
     part = {image: [spoken[image]] for image in ids}
     references = {image: human[image] for image in ids}
     coco, _ = Bleu(4).compute_score(references, part, verbose=0)
     for n in range(1, 5):
-        assert found[f"BLEU-{n}"][0] == pytest.approx(100 * coco[n - 1])
+        assert found[f"BLEU-{n}"] == pytest.approx(100 * coco[n - 1])
 
     rouge, _ = Rouge().compute_score(references, part)
-    assert found["ROUGE-L"][0] == pytest.approx(100 * rouge, abs=1e-3)
+    assert found["ROUGE-L"] == pytest.approx(100 * rouge, abs=1e-3)
     meteor = meteor_by_the_program(spoken, references, tmp_path)
-    assert found["METEOR"][0] == pytest.approx(meteor, abs=1e-9)
+    assert found["METEOR"] == pytest.approx(meteor, abs=1e-9)
     if not some:
         cider, _ = Cider().compute_score(references, part)
-        assert found["CIDEr"][0] == pytest.approx(100 * cider, abs=1e-3)
+        assert found["CIDEr"] == pytest.approx(100 * cider, abs=1e-3)
 
 
 def meteor_by_the_program(spoken, human, folder):
     """The program's own final score, without its statistics."""
+    # It wants the same number of references for each caption; a repeated one changes nothing.
     most = max(map(len, human.values()))
     padded = []
     for lines in human.values():
-        padded += [*lines, *[lines[-1]] * most][:most]
-    (folder / "h").write_text("".join(f"{spoken[key]}\n" for key in human))
+        repeated = [lines[-1]] * most
+        padded += [*lines, *repeated][:most]
+    captions = [spoken[key] for key in human]
+    (folder / "h").write_text("".join(f"{line}\n" for line in captions))
     (folder / "r").write_text("".join(f"{line}\n" for line in padded))
 
     command = ["java", "-Xmx2G", *metrics._LOCALE, "-jar", str(metrics._METEOR_JAR)]
-    command += ["h", "r", "-r", str(most), "-l", "en", "-norm", "-a", str(metrics._PARAPHRASES)]
+    command += ["h", "r", "-r", str(most)]
+    command += ["-l", "en", "-norm", "-a", str(metrics._PARAPHRASES)]
     done = subprocess.run(
         command,
         cwd=folder,
@@ -107,6 +120,8 @@ def test_the_stored_results_have_their_scores_in_their_statistics():
         evaluation = json.loads(path.read_text())
         of_images = statistics.Statistics.restored(evaluation["statistics"])
         assert set(of_images.images) == set(evaluation["captions"])
+
+        # Every image counts once.
         once = np.ones((1, len(of_images.images)))
         found = statistics.scores(of_images, once)
         assert {"BLEU-4", "METEOR", "CIDEr", "ROUGE-L"} <= found.keys()
@@ -134,10 +149,15 @@ def test_statistics_with_gaps_and_ratios_by_hand():
         "a": [0.75, 1, 1, 1, 3],
     }
 
-    counts = np.array([[1.0, 1, 1], [2, 0, 1]])  # of a, b, c
-    found = statistics.scores(statistics.Statistics.restored(stored), counts)
-    assert found["map movement"] == pytest.approx([0.5, (2 * 0.75 + 0.25) / 3])
+    # Two samples: how often they have a, b and c.
+    counts = np.array([[1.0, 1, 1], [2, 0, 1]])
+    restored = statistics.Statistics.restored(stored)
+    found = statistics.scores(restored, counts)
+    # b has no movement.
+    movement = [0.5, (2 * 0.75 + 0.25) / 3]
+    assert found["map movement"] == pytest.approx(movement)
     assert found["exact match"] == pytest.approx([200 / 3, 100])
+    # Of five named words two are hit, of six three.
     assert found["peak"] == pytest.approx([100 * 2 / 5, 100 * 3 / 6])
 
 
@@ -154,15 +174,26 @@ def test_differences_are_paired():
     values = np.random.default_rng(2).normal(50, 20, 200)
     a = with_cider(values + 1)
     b = with_cider(values)
-    assert statistics.differences(a, b)["CIDEr"] == pytest.approx((1.0, 1.0, 1.0))
+    difference = statistics.differences(a, b)["CIDEr"]
+    assert difference == pytest.approx((1.0, 1.0, 1.0))
 
+    # The same values, of other images.
     shuffled = np.random.default_rng(3).permutation(values)
-    _, low, high = statistics.differences(with_cider(shuffled), b)["CIDEr"]
+    c = with_cider(shuffled)
+    _, low, high = statistics.differences(c, b)["CIDEr"]
     assert low < 0 < high
 
 
 PAGE = Path(__file__).parent.parent / "docs" / "contributing.md"
-SPOKEN = ["a dog runs", "a dog runs fast", "two red cats", "", "a cat sleeps in the sun", "dog"]
+# One equal to its reference, one shorter, one empty, and one without a bigram.
+SPOKEN = [
+    "a dog runs",
+    "a dog runs fast",
+    "two red cats",
+    "",
+    "a cat sleeps in the sun",
+    "dog",
+]
 HUMAN = [
     "a dog runs far",
     "a dog runs fast",
@@ -177,8 +208,10 @@ HUMAN = [
 def metrics_of_the_page(monkeypatch):
     """The example of docs/contributing.md, run with a copy of the list that it adds to."""
     monkeypatch.setattr(statistics, "METRICS", list(statistics.METRICS))
-    section = PAGE.read_text(encoding="utf-8").partition("\n## Add a metric\n")[2]
-    code = section.partition("```python\n")[2].partition("```")[0]
+    text = PAGE.read_text(encoding="utf-8")
+    _, _, section = text.partition("\n## Add a metric\n")
+    _, _, rest = section.partition("```python\n")
+    code, _, _ = rest.partition("```")
     exec(compile(code, "docs/contributing.md", "exec"), {})
 
 
@@ -193,17 +226,20 @@ def evaluated(metrics_of_the_page, tmp_path, capsys):
         rows.append(f"{number}.png,{caption},test")
     (photos / "captions.csv").write_text("\n".join(rows))
     captions = {f"{number}.png": caption for number, caption in enumerate(SPOKEN)}
-    (tmp_path / "captions.json").write_text(json.dumps(captions))
+    file = tmp_path / "captions.json"
+    file.write_text(json.dumps(captions))
 
-    command = ["evaluate", tmp_path / "captions.json", "--data-set", photos]
-    command += ["--split", "test", "--out", tmp_path / "run"]
-    assert cli.main(list(map(str, command))) == 0
-    evaluation = json.loads((tmp_path / "run" / "evaluation-test.json").read_text())
+    run = tmp_path / "run"
+    command = ["evaluate", str(file), "--data-set", str(photos)]
+    command += ["--split", "test", "--out", str(run)]
+    assert cli.main(command) == 0
+    evaluation = json.loads((run / "evaluation-test.json").read_text())
     return evaluation, capsys.readouterr().out
 
 
 def ngrams(words, n):
-    return Counter(tuple(words[start : start + n]) for start in range(len(words) - n + 1))
+    starts = range(len(words) - n + 1)
+    return Counter(tuple(words[start : start + n]) for start in starts)
 
 
 def smoothed_bleu(caption, reference):
@@ -215,9 +251,11 @@ def smoothed_bleu(caption, reference):
     precisions = []
     for n in (1, 2, 3, 4):
         ours = ngrams(spoken, n)
+        # An n-gram matches at most as often as the reference has it.
         matches = ours & ngrams(human, n)
         more = 0 if n == 1 else 1
-        precisions.append((matches.total() + more) / (ours.total() + more))
+        precision = (matches.total() + more) / (ours.total() + more)
+        precisions.append(precision)
     penalty = min(1.0, math.exp(1 - len(human) / len(spoken)))
     return 100 * penalty * math.prod(precisions) ** 0.25
 
@@ -226,24 +264,27 @@ def test_metrics_are_added_in_one_place(evaluated, tmp_path, capsys):
     """`satlib evaluate` has both metrics of the page, and `satlib table` a column of each."""
     evaluation, printed = evaluated
     scores = evaluation["metrics"]
-    assert scores["sentence BLEU"] == pytest.approx(fmean(map(smoothed_bleu, SPOKEN, HUMAN)))
+    bleu = scores["sentence BLEU"]
+    distinct = scores["Distinct-2"]
+    assert bleu == pytest.approx(fmean(map(smoothed_bleu, SPOKEN, HUMAN)))
     # Of 2 + 3 + 2 + 0 + 5 + 0 bigrams, "a dog" and "dog runs" are there twice.
-    assert scores["Distinct-2"] == pytest.approx(100 * 10 / 12)
+    assert distinct == pytest.approx(100 * 10 / 12)
     for name in ("sentence BLEU", "Distinct-2"):
         assert f"  {name:28} {scores[name]:6.2f}\n" in printed
     assert "no metric knows" not in printed
 
     assert cli.main(["table", str(tmp_path / "run")]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split()[-2:] == ["S-BLEU", "Distinct-2"]
+    # Each score with half the width of its interval.
     (ours,) = (line for line in lines if "satlib: run" in line)
-    bleu, distinct = scores["sentence BLEU"], scores["Distinct-2"]
-    assert lines[0].split()[-2:] == ["S-BLEU", "Distinct-2"]
     assert re.search(rf" {bleu:.1f}±\d+\.\d +{distinct:.1f}±\d+\.\d$", ours)
 
 
 def test_a_score_that_is_no_sum_has_the_interval_of_a_plain_bootstrap(evaluated):
     """Against captions drawn one by one. As the page says, one drawn twice brings no new bigram."""
     evaluation, _ = evaluated
+    scores = evaluation["metrics"]
     kept = statistics.Statistics.restored(evaluation["statistics"], evaluation["captions"])
     intervals = statistics.intervals(kept)
 
@@ -253,13 +294,16 @@ def test_a_score_that_is_no_sum_has_the_interval_of_a_plain_bootstrap(evaluated)
         bigrams = []
         for caption in random.choice(SPOKEN, len(SPOKEN)):
             bigrams += pairwise(caption.split())
-        values.append(100 * len(set(bigrams)) / max(len(bigrams), 1))
+        distinct = len(set(bigrams))
+        values.append(100 * distinct / max(len(bigrams), 1))
+
     expected = np.percentile(values, (2.5, 97.5))
     assert intervals["Distinct-2"] == pytest.approx(expected, abs=2)
-    assert np.mean(values) < evaluation["metrics"]["Distinct-2"] - 5
+    # So the samples score less than the whole.
+    assert np.mean(values) < scores["Distinct-2"] - 5
 
     low, high = intervals["sentence BLEU"]
-    assert low < evaluation["metrics"]["sentence BLEU"] < high
+    assert low < scores["sentence BLEU"] < high
 
 
 @pytest.mark.usefixtures("metrics_of_the_page")
@@ -269,20 +313,26 @@ def test_a_column_that_no_metric_names_is_noticed(tmp_path, monkeypatch, capsys)
     assert statistics.unknown(columns) == []
     *others, sentence_bleu, _ = statistics.METRICS
     misspelt = replace(sentence_bleu, columns=("sentence-BLEU",))
-    examples = (Example("a", "test", ("a dog",)), Example("b", "test", ("cat",)))
+    examples = (
+        Example("a", "test", ("a dog",)),
+        Example("b", "test", ("cat",)),
+    )
+    data = CaptionSet("own", examples)
     for known in (others, [*others, misspelt]):
         monkeypatch.setattr(statistics, "METRICS", known)
         (note,) = statistics.unknown(columns)
         assert "'sentence BLEU'" in note
 
-        data = CaptionSet("own", examples)
+        # The evaluation says so, and so does the table of it.
         evaluation = evaluate.score({"a": "dog", "b": "cat"}, data, "test", columns)
         assert note in evaluation["notes"]
         path = evaluate.save(evaluation, tmp_path)
-        assert note in table.render(table.rows([path]))
+        rows = table.rows([path])
+        assert note in table.render(rows)
 
 
 def test_every_column_of_the_stored_results_has_a_metric():
     for path in installed.evaluations():
         evaluation = json.loads(path.read_text())
-        assert statistics.unknown(evaluation["statistics"]["columns"]) == []
+        columns = evaluation["statistics"]["columns"]
+        assert statistics.unknown(columns) == []

@@ -8,7 +8,12 @@ import pytest
 from satlib.evaluation import table
 from satlib.model import installed
 
-SCORES = {"BLEU-4": 20.06, "BLEU-1 (no brevity penalty)": 67.08, "METEOR": 19.304, "CIDEr": 53.25}
+SCORES = {
+    "BLEU-4": 20.06,
+    "BLEU-1 (no brevity penalty)": 67.08,
+    "METEOR": 19.304,
+    "CIDEr": 53.25,
+}
 
 
 def write(root, run="flickr8k-soft", cider=53.25, **changes):
@@ -29,11 +34,16 @@ def write(root, run="flickr8k-soft", cider=53.25, **changes):
 
 
 def test_published_figures_are_as_printed():
+    # Tables 1 and 2 of the paper.
     rows = table.rows([])
     data = [row.data for row in rows]
     assert data == ["Flickr8k"] * 4 + ["Flickr30k"] * 4 + ["COCO"] * 7
+
+    # Most rows have all five scores, some models of others only a few.
     figures = sum(len(row.figures) for row in rows)
     assert figures == 3 + 3 * 5 + 4 + 3 * 5 + 2 * 1 + 2 * 4 + 3 * 5
+
+    # Hard attention on Flickr8k.
     assert dict(rows[3].figures) == {
         "BLEU-1": 67,
         "BLEU-2": 45.7,
@@ -54,12 +64,15 @@ def test_ours_stand_below_the_published_rows_of_their_data_set(tmp_path):
         write(tmp_path, "x", data="own", metrics={"peak": 64.7}),
     ]
     rows = table.rows(paths)
-    assert [(row.data, row.name) for row in rows if row.ours] == [
-        ("Flickr8k", "flickr8k-soft"),
-        ("own", "x"),
-    ]
-    assert [row.name for row in rows[3:5]] == ["Hard-Attention", "flickr8k-soft"]
-    assert rows[4].figures == {
+    ours = [(row.data, row.name) for row in rows if row.ours]
+    assert ours == [("Flickr8k", "flickr8k-soft"), ("own", "x")]
+
+    # After the last of the four published rows.
+    last, first_of_ours = rows[3:5]
+    assert last.name == "Hard-Attention"
+    assert first_of_ours.name == "flickr8k-soft"
+    # The paper's BLEU has no brevity penalty; that of COCO's tools has a column of its own.
+    assert first_of_ours.figures == {
         "BLEU-1": 67.08,
         "METEOR": 19.304,
         "COCO BLEU-4": 20.06,
@@ -75,17 +88,18 @@ def test_intervals_and_differences(tmp_path):
 
     The rows differ by the same in every image.
     """
-    rows = table.rows([write(tmp_path), write(tmp_path, "flickr8k-none", cider=50.25)])
-    assert [row.half_widths["CIDEr"] for row in rows if row.ours] == pytest.approx(
-        [1.39, 1.39], abs=0.15
-    )
-    ((data, name, soft, *cells),) = table.compare(rows)
-    assert (data, name, soft, cells[3]) == (
-        "Flickr8k",
-        "flickr8k-none",
-        "flickr8k-soft",
-        "-3.0 (-3.0 to -3.0)",
-    )
+    soft = write(tmp_path)
+    none = write(tmp_path, "flickr8k-none", cider=50.25)
+    rows = table.rows([soft, none])
+    widths = [row.half_widths["CIDEr"] for row in rows if row.ours]
+    assert widths == pytest.approx([1.39, 1.39], abs=0.15)
+
+    # Whatever the spread, a constant difference is certain.
+    ((data, name, compared_with, *cells),) = table.compare(rows)
+    assert data == "Flickr8k"
+    assert name == "flickr8k-none"
+    assert compared_with == "flickr8k-soft"
+    assert cells[3] == "-3.0 (-3.0 to -3.0)"
     assert "flickr8k-none  flickr8k-soft" in table.render(rows)
 
 
@@ -103,4 +117,6 @@ def test_the_stored_results_are_a_table():
     assert peaks["scenes-soft"] == 95
     assert peaks["scenes-hard"] == 94
     assert peaks["flickr8k-lite0-boxes"] == 69
-    assert {"flickr8k-lite0-none", "scenes-hard"} <= {line[1] for line in table.compare(rows)}
+
+    compared = {line[1] for line in table.compare(rows)}
+    assert {"flickr8k-lite0-none", "scenes-hard"} <= compared

@@ -1,4 +1,4 @@
-"""The Transformer against torch's own, its steps against teacher forcing, and everything that a decoder is used for."""
+"""The Transformer against torch's own, its steps against teacher forcing, and a run of it."""
 
 import math
 
@@ -16,14 +16,19 @@ from satlib.recipe import DecoderConfig
 B, L, D, K, C = 3, 5, 8, 7, 4
 EXACT = {"atol": 1e-10, "rtol": 0.0}
 TINY = ("decoder.kind=transformer", "decoder.dropout=0.1")
+CONFIG = {
+    "kind": "transformer",
+    "hidden": 8,
+    "layers": 2,
+    "heads": 2,
+    "dropout": 0.0,
+}
 
 
 def decoder(seed=0, dim=D, **changes):
     """Decided: the maps are not even, and the words not equally likely."""
     torch.manual_seed(seed)
-    config = DecoderConfig(
-        **{"kind": "transformer", "hidden": 8, "layers": 2, "heads": 2, "dropout": 0.0, **changes}
-    )
+    config = DecoderConfig(**CONFIG | changes)
     model = TransformerDecoder(config, dim, K).double().eval()
     with torch.no_grad():
         for parameter in model.layers.parameters():
@@ -36,119 +41,154 @@ def images(dim=D, count=B):
     return torch.randn(count, L, dim, dtype=torch.float64)
 
 
-def torchs(model):
-    """torch.nn.TransformerDecoder with the same weights; and the maps of each of its layers, as they come."""
-    d, heads = model.config.hidden, model.config.heads
-    layer = nn.TransformerDecoderLayer(d, heads, 4 * d, 0.0, batch_first=True, norm_first=True)
-    twin, maps = nn.TransformerDecoder(layer, model.config.layers, nn.LayerNorm(d)).double(), []
-    for mine, theirs in zip(model.layers, twin.layers, strict=True):
-        places = (
-            torch.cat([getattr(mine.query, name), getattr(mine.places, name)])
-            for name in ("weight", "bias")
-        )
-        weights = dict(
-            zip(
-                ("multihead_attn.in_proj_weight", "multihead_attn.in_proj_bias"),
-                places,
-                strict=True,
-            )
-        )
-        weights |= {
-            "self_attn.in_proj_weight": mine.words.weight,
-            "self_attn.in_proj_bias": mine.words.bias,
-        }
-        parts = {"self_attn.out_proj": mine.words_out, "multihead_attn.out_proj": mine.places_out}
-        parts |= {"linear1": mine.feed_forward[0], "linear2": mine.feed_forward[2]}
-        parts |= {f"norm{i}": norm for i, norm in enumerate(mine.norms, 1)}
-        for name, part in parts.items():
-            weights |= {f"{name}.{kind}": value for kind, value in part.state_dict().items()}
-        theirs.load_state_dict(weights)
+def torchs_weights(layer):
+    """The weights of one of our layers, under the names of torch's."""
+    weights = {
+        "self_attn.in_proj_weight": layer.words.weight,
+        "self_attn.in_proj_bias": layer.words.bias,
+    }
+    # torch has one matrix for queries, keys and values; here queries are of words, keys and values
+    # of places.
+    for kind in ("weight", "bias"):
+        own = [getattr(layer.query, kind), getattr(layer.places, kind)]
+        weights[f"multihead_attn.in_proj_{kind}"] = torch.cat(own)
 
-        def watched(*inputs, attention=theirs.multihead_attn.forward, **more):
-            read, alpha = attention(
-                *inputs, **more | {"need_weights": True, "average_attn_weights": False}
-            )
+    parts = {
+        "self_attn.out_proj": layer.words_out,
+        "multihead_attn.out_proj": layer.places_out,
+        "linear1": layer.feed_forward[0],
+        "linear2": layer.feed_forward[2],
+    }
+    for i, norm in enumerate(layer.norms, 1):
+        parts[f"norm{i}"] = norm
+    for name, part in parts.items():
+        for kind, value in part.state_dict().items():
+            weights[f"{name}.{kind}"] = value
+    return weights
+
+
+def torchs(model):
+    """torch.nn.TransformerDecoder with the same weights; and each layer's maps, as they come."""
+    d = model.config.hidden
+    heads = model.config.heads
+    layer = nn.TransformerDecoderLayer(d, heads, 4 * d, 0.0, batch_first=True, norm_first=True)
+    twin = nn.TransformerDecoder(layer, model.config.layers, nn.LayerNorm(d)).double()
+    twin.norm.load_state_dict(model.norm.state_dict())
+    maps = []
+    for mine, theirs in zip(model.layers, twin.layers, strict=True):
+        theirs.load_state_dict(torchs_weights(mine))
+
+        # torch's layer asks for no maps.
+        def watched(*inputs, attention=theirs.multihead_attn.forward, **options):
+            options |= {"need_weights": True, "average_attn_weights": False}
+            read, alpha = attention(*inputs, **options)
             maps.append(alpha)
             return read, None
 
         theirs.multihead_attn.forward = watched
-    twin.norm.load_state_dict(model.norm.state_dict())
     return twin, maps
+
+
+def sinusoids(count, size):
+    """The positions of `count` words (count, size), as in Vaswani et al. (2017)."""
+    rows = []
+    for t in range(count):
+        row = []
+        for i in range(0, size, 2):
+            angle = t / 10_000 ** (i / size)
+            row += [math.sin(angle), math.cos(angle)]
+        rows.append(row)
+    return torch.tensor(rows, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("changes", [{}, {"layers": 1, "heads": 4}, {"layers": 3, "heads": 1}])
 def test_it_is_that_of_torch(changes):
-    model, a, captions = decoder(**changes), images(), torch.randint(0, K, (B, C))
+    model = decoder(**changes)
+    a = images()
+    captions = torch.randint(0, K, (B, C))
     twin, maps = torchs(model)
-    previous = torch.cat(
-        [torch.zeros(B, 1, 8).double(), math.sqrt(8) * model.embedding.weight[captions[:, :-1]]], 1
-    )
-    angles = [[t / 10_000 ** (i / 8) for i in (0, 2, 4, 6)] for t in range(C)]
-    sinusoids = torch.tensor(
-        [[f(x) for x in row for f in (math.sin, math.cos)] for row in angles], dtype=torch.float64
-    )
-    future = torch.ones(C, C, dtype=torch.bool).triu(1)
-    h = twin(previous + sinusoids, a, tgt_mask=future)
     output = model(a, captions)
-    torch.testing.assert_close(output.logits, h @ model.embedding.weight.T, **EXACT)
-    all_maps = torch.stack(maps, 1).permute(
-        0, 3, 1, 2, 4
-    )  # (B, layers, heads, C, L) -> (B, C, layers, heads, L)
-    read = model.read(
-        model.project(a),
-        model.initial_state(a),
-        nn.functional.pad(captions[:, :-1], (1, 0), value=-1),
-    )
-    torch.testing.assert_close(read[1], all_maps, **EXACT)
+
+    # Before the first word the embedding is zero; others are scaled by the root of the state size.
+    embedding = model.embedding.weight
+    before = torch.zeros(B, 1, 8).double()
+    embedded = math.sqrt(8) * embedding[captions[:, :-1]]
+    previous = torch.cat([before, embedded], 1)  # (B, C, 8)
+    future = torch.ones(C, C, dtype=torch.bool).triu(1)
+    h = twin(previous + sinusoids(C, 8), a, tgt_mask=future)
+    # The words' embeddings are the output's weights, too.
+    torch.testing.assert_close(output.logits, h @ embedding.T, **EXACT)
+
+    # (B, layers, heads, C, L) -> (B, C, layers, heads, L)
+    all_maps = torch.stack(maps, 1).permute(0, 3, 1, 2, 4)
+    words = nn.functional.pad(captions[:, :-1], (1, 0), value=-1)
+    _, found, _ = model.read(model.project(a), model.initial_state(a), words)
+    torch.testing.assert_close(found, all_maps, **EXACT)
+
+    # A word's map is the mean of its layers' and heads'.
     torch.testing.assert_close(output.alphas, all_maps.mean((2, 3)), **EXACT)
-    torch.testing.assert_close(output.alphas.sum(2), torch.ones(B, C).double(), **EXACT)
+    ones = torch.ones(B, C).double()
+    torch.testing.assert_close(output.alphas.sum(2), ones, **EXACT)
+    # It draws no places and has no gate.
     assert output.places is None
     assert (output.betas == 1).all()
     assert output.betas.shape == (B, C)
 
 
 def test_step_by_step_with_a_cache_is_teacher_forcing():
-    """One word at a time, with the cache; the same with none, in which all words before are read again."""
-    model, a, captions = decoder(), images(), torch.randint(0, K, (B, C))
-    output, annotations, state = model(a, captions), model.project(a), model.initial_state(a)
-    previous = torch.full((B,), -1)
+    """One word at a time: with the cache, and without one, reading all words before it again."""
+    model = decoder()
+    a = images()
+    captions = torch.randint(0, K, (B, C))
+    output = model(a, captions)
+
+    annotations = model.project(a)
+    state = model.initial_state(a)
+    begin = torch.full((B, 1), -1)
+    previous = begin[:, 0]
     for t in range(C):
         logits, state, alpha, beta, place = model.predict(annotations, state, previous)
+        # (B, layers, keys and values of two heads, words so far, dimensions of a head)
         assert state.past.shape == (B, 2, 4, t + 1, 4)
-        h, maps, _ = model.read(
-            annotations,
-            model.initial_state(a),
-            torch.cat([torch.full((B, 1), -1), captions[:, :t]], 1),
-        )
-        torch.testing.assert_close(logits, model.logits(h[:, -1]), **EXACT)
-        torch.testing.assert_close(alpha, maps[:, -1].mean((1, 2)), **EXACT)
-        torch.testing.assert_close(logits, output.logits[:, t], **EXACT)
-        torch.testing.assert_close(alpha, output.alphas[:, t], **EXACT)
         assert (beta == 1).all()
         assert place is None
+
+        words = torch.cat([begin, captions[:, :t]], 1)
+        h, maps, _ = model.read(annotations, model.initial_state(a), words)
+        torch.testing.assert_close(logits, model.logits(h[:, -1]), **EXACT)
+        torch.testing.assert_close(alpha, maps[:, -1].mean((1, 2)), **EXACT)
+
+        torch.testing.assert_close(logits, output.logits[:, t], **EXACT)
+        torch.testing.assert_close(alpha, output.alphas[:, t], **EXACT)
         previous = captions[:, t]
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_scores_and_maps_are_those_of_the_words(beam):
     """Caches follow their hypotheses: fed back, the words have the same probability and maps."""
-    model, a = decoder(), 2 * images(count=6)
+    model = decoder()
+    a = 2 * images(count=6)
     found = search.beam_search(model, a, beam, 6)
-    assert len({tuple(each.words) for hypotheses in found for each in hypotheses}) > 2
+
+    captions = set()
     for image, hypotheses in enumerate(found):
-        for each in hypotheses:
-            words = torch.tensor([[*each.words, END]])
+        for hypothesis in hypotheses:
+            captions.add(tuple(hypothesis.words))
+            words = torch.tensor([[*hypothesis.words, END]])
             output = model(a[image : image + 1], words)
             log_p = output.logits.log_softmax(2).gather(2, words.unsqueeze(2)).sum()
-            assert each.log_probability == pytest.approx(log_p.item(), abs=1e-10)
-            torch.testing.assert_close(each.alphas, output.alphas[0])
-            assert each.betas.tolist() == [1.0] * len(words[0])
+            assert hypothesis.log_probability == pytest.approx(log_p.item(), abs=1e-10)
+            torch.testing.assert_close(hypothesis.alphas, output.alphas[0])
+            assert hypothesis.betas.tolist() == [1.0] * len(words[0])
+    # One caption for all images could not mix up their caches.
+    assert len(captions) > 2
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "run"
-    return tiny.train(folder, *TINY, "training.epochs=12", "decoder.heads=2"), folder
+    captioner = tiny.train(folder, *TINY, "training.epochs=12", "decoder.heads=2")
+    return captioner, folder
 
 
 class TestRuns:
@@ -158,13 +198,18 @@ class TestRuns:
         trained, folder = run
         log = tiny.log(folder)
         assert log[-1]["dev_nll"] < 0.5 * log[0]["dev_nll"]
-        a = tiny.Reader().read(["test-0", "test-1"])
+
         loaded = Captioner.load(folder)
         assert isinstance(loaded.decoder, TransformerDecoder)
+        a = tiny.Reader().read(["test-0", "test-1"])
         captions = [loaded.read(found[0]) for found in loaded.hypotheses(a)]
-        assert [each.words for each in captions] == [
-            trained.read(found[0]).words for found in trained.hypotheses(a)
-        ]
-        assert "red" in captions[0].words
-        assert "blue" in captions[1].words
-        assert captions[0].alphas.shape == (len(captions[0].words) + 1, 2, 2)
+        expected = [trained.read(found[0]) for found in trained.hypotheses(a)]
+        for ours, theirs in zip(captions, expected, strict=True):
+            assert ours.words == theirs.words
+
+        # The first image is of something red, the second of something blue.
+        red, blue = captions
+        assert "red" in red.words
+        assert "blue" in blue.words
+        # A map of two by two places for each word and for the end.
+        assert red.alphas.shape == (len(red.words) + 1, 2, 2)

@@ -8,6 +8,7 @@ from satlib.errors import SatlibError
 # English, Orrish, and the place of the English word that each word of Orrish comes from.
 BY_HAND = [
     ("some cats sing often", "miran ofte kantin", [1, 3, 2]),
+    # Adjectives follow the noun, the nearest first; the object stands before the verb.
     ("my small red cat sees the dog", "ma mira ruda pika lo velo vidas", [0, 3, 2, 1, 5, 6, 4]),
     (
         "every queen does not want a tall tower",
@@ -36,8 +37,16 @@ def test_hand_made_pairs(english, orrish, sources):
 
 
 @pytest.mark.parametrize(
-    "sentence", ["the zebra sleeps", "the dogs sleeps", "the dog sees", "the dog sleeps the cat"]
+    "sentence",
+    [
+        # No such word, two numbers, a verb without its object, and one with an object too many.
+        "the zebra sleeps",
+        "the dogs sleeps",
+        "the dog sees",
+        "the dog sleeps the cat",
+    ],
 )
 def test_a_sentence_that_the_grammar_does_not_have_is_refused(sentence):
+    # The message says where, and what could stand there.
     with pytest.raises(SatlibError, match=r"word \d: .* where the grammar expects one of: "):
         translation_world.translate(sentence)

@@ -1,4 +1,4 @@
-"""What an encoder sees of a photograph is the recipe's choice, and every part of satlib sees the same of it."""
+"""What an encoder sees of a photograph is the recipe's choice, and all of satlib sees the same."""
 
 import numpy as np
 import pytest
@@ -13,21 +13,33 @@ from satlib.data.features import Pixels
 @pytest.fixture
 def photo():
     """Red at the sides, which the crop does not see, and noise in the middle."""
+    red = (255, 0, 0)
     pixels = np.random.default_rng(0).integers(0, 256, (300, 600, 3), dtype=np.uint8)
-    pixels[:, :150] = pixels[:, 450:] = (255, 0, 0)
+    pixels[:, :150] = red
+    pixels[:, 450:] = red
     return Image.fromarray(pixels)
 
 
 @pytest.mark.parametrize("view", ["whole", "crop"])
 def test_captioning_training_and_features_see_the_same(photo, view, monkeypatch):
-    right, seen = images.to_tensor(images.square(photo, view)), []
+    expected = images.to_tensor(images.square(photo, view))
+
+    # Captioning.
     captioner = tiny.decided(changes=[f"encoder.view={view}"])
-    true = captioner.encoder.forward
-    monkeypatch.setattr(
-        captioner.encoder, "forward", lambda batch: seen.append(batch) or true(batch)
-    )
+    forward = captioner.encoder.forward
+    seen = []
+
+    def watched(batch):
+        seen.append(batch)
+        return forward(batch)
+
+    monkeypatch.setattr(captioner.encoder, "forward", watched)
     captioner.caption([photo])
-    assert torch.equal(seen[0][0], right)
+    first_batch = seen[0]
+    assert torch.equal(first_batch[0], expected)
+
+    # Training and computing features, which read pixels by the image's name.
     data = tiny.data()
     data.draw = lambda example: photo
-    assert torch.equal(Pixels(data, view).read(["train-0"])[0], right)
+    pixels = Pixels(data, view).read(["train-0"])
+    assert torch.equal(pixels[0], expected)

@@ -31,7 +31,7 @@ MORE = [
 ]
 ANSWERS = "satcourse/checks"  # a learner who looks for a page should not meet the answers
 COMMANDS = (
-    "caption", "train", "tune", "features", "evaluate", "ground", "table", "export",
+    "caption", "train", "features", "evaluate", "ground", "table", "export",
     "page", "data", "recipe", "info", "check", "demo",
 )  # fmt: skip
 PICTURE = (

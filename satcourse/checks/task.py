@@ -58,9 +58,9 @@ class Task:
     # What to say of a wrong result that no mistake explains.
     advise: Advice | None = None
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **more: Any) -> Any:
         """The reference's result."""
-        return self.reference(*inputs)
+        return self.reference(*inputs, **more)
 
     @property
     def todo(self) -> str:

@@ -31,7 +31,7 @@ Begin with satlib demo, or with satlib caption photo.jpg.
 GROUPS = {
     "Learn": ("demo", "check"),
     "Use": ("caption", "page", "export", "info"),
-    "Train": ("data", "features", "train", "tune", "recipe"),
+    "Train": ("data", "features", "train", "recipe"),
     "Measure": ("evaluate", "ground", "table"),
 }
 

@@ -90,9 +90,10 @@ def own_attention(
         return None, []
 
     # The file is run at once: a mistake in it is reported before anything is computed.
-    from satlib.model import plugged
+    from satlib.model import attention, plugged
 
     found = plugged.load(place)
     if isinstance(found, type):
-        return None, [f"decoder.attention={plugged.register(found)}"]
+        attention.register(found.__name__, found)
+        return None, [f"decoder.attention={found.__name__}"]
     return lambda captioner: plugged.plug(captioner, found, place), []

@@ -1,4 +1,4 @@
-"""Commands on the way to a trained model: satlib data, features, train, tune and recipe."""
+"""Commands on the way to a trained model: satlib data, features, train and recipe."""
 
 import argparse
 from pathlib import Path
@@ -16,7 +16,6 @@ from satlib.cli.options import (
     SKIP,
     command,
     option,
-    positive,
 )
 
 
@@ -120,41 +119,6 @@ def train(options: argparse.Namespace) -> None:
     print(f"the model of the best epoch is {run / loop.MODEL}; next: satlib evaluate {run}")
     for line in validation.remarks(run / loop.LOG):
         print(line)
-
-
-@command(
-    RECIPE,
-    SET,
-    option(
-        "--vary",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=LOW..HIGH",
-        help="or SECTION.KEY=A,B,C; repeatable",
-    ),
-    option("--trials", type=positive, default=20, help="trials in all, earlier ones included"),
-    option(
-        "--out", type=Path, metavar="FOLDER", help="the search's folder; by default tune/RECIPE"
-    ),
-    DATA,
-    DEVICE,
-)
-def tune(options: argparse.Namespace) -> None:
-    """Search a recipe's hyperparameters on the dev split with Optuna; resumes after a stop."""
-    from satlib.model import installed
-    from satlib.training import tuning
-
-    recipe = recipes.load(options.recipe, options.set)
-    space = options.vary or tuning.default_space(recipe)
-    folder = options.out or Path("tune") / recipe.name
-    captions = inputs.captions_of(recipe, options)
-    reader = inputs.reader_of(recipe, captions, ("train", "dev"), options)
-    device = installed.device(options.device)
-
-    tuning.tune(recipe, captions, reader, folder, space, options.trials, device)
-    print(f"all trials are in {folder / 'history.json'}")
-    if (folder / "best.toml").is_file():  # there is none while no trial has ended
-        print(f"next: satlib train {folder / 'best.toml'}")
 
 
 @command(

@@ -5,8 +5,9 @@ batches.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +15,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from satlib.data.caption_set import Example
+from satlib.data.features import Reader
 from satlib.data.text import END, PAD, UNKNOWN, Vocabulary
 from satlib.errors import SatlibError
+from satlib.files import progress_bar, read_ahead
 
 
 @dataclass(frozen=True)
@@ -94,16 +97,16 @@ class SameLengthBatches:
     def epoch(self, epoch: int) -> list[Batch]:
         """The batches of one epoch, in order."""
         rng = np.random.default_rng((self.seed, epoch))
-        chunks = []
+        parts = []
         # Sorted, so that the draws do not depend on which length came first in the data.
         for length in sorted(self._by_length):
             order = rng.permutation(self._by_length[length])
-            chunks += _chunks(order, self.batch_size)
+            parts += chunks(order, self.batch_size)
 
         # Shuffled again, or an epoch would go from the shortest captions to the longest.
         batches = []
-        for number in rng.permutation(len(chunks)):
-            own = [self.pairs[index] for index in chunks[number]]
+        for number in rng.permutation(len(parts)):
+            own = [self.pairs[index] for index in parts[number]]
             captions = torch.tensor([pair.caption for pair in own])  # (B, C)
             batches.append(Batch([pair.image_id for pair in own], captions))
         return batches
@@ -153,8 +156,8 @@ class ImageBatches:
 
         start = part * self.per_epoch
         own = order[start : start + self.per_epoch]
-        chunks = _chunks(own, self.batch_size)
-        return [self._batch([self.image_ids[index] for index in chunk]) for chunk in chunks]
+        parts = chunks(own, self.batch_size)
+        return [self._batch([self.image_ids[index] for index in part]) for part in parts]
 
     def _batch(self, image_ids: list[str]) -> Batch:
         captions: list[Tensor] = []
@@ -170,11 +173,27 @@ class ImageBatches:
         return Batch(image_ids, padded, torch.tensor(rows))
 
 
-def _chunks(order: np.ndarray, size: int) -> list[np.ndarray]:
-    """Parts of `size` items, of which the last may be smaller."""
-    return [order[start : start + size] for start in range(0, len(order), size)]
+def chunks(items: Any, size: int) -> list[Any]:
+    """Parts of a sequence or an array, of `size` items each; the last may be smaller."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _number_of_chunks(count: int, size: int) -> int:
-    """How many parts `_chunks` gives."""
+    """How many parts `chunks` gives."""
     return -(-count // size)
+
+
+def read_batches(
+    reader: Reader, items: Sequence[Any], size: int, title: str = ""
+) -> Iterator[tuple[Sequence[Any], Tensor]]:
+    """Items with an `image_id` in batches, each with what the reader gives for their images.
+
+    title: of the progress bar; without it there is none.
+    """
+    batches = chunks(items, size)
+    # The next batch is read while this one is used.
+    inputs = read_ahead(lambda batch: reader.read([item.image_id for item in batch]), batches)
+    with progress_bar(total=len(items), unit="img", desc=title, show=bool(title)) as bar:
+        for batch, images in zip(batches, inputs, strict=True):
+            yield batch, images
+            bar.update(len(batch))

@@ -81,6 +81,15 @@ class CaptionSet:
         assert self.draw is not None
         return self.draw(example)
 
+    def require_images(self) -> None:
+        """Refuse a set with images whose files are missing."""
+        missing = [e.image_id for e in self.examples if e.path and not e.path.is_file()]
+        if missing:
+            raise SatlibError(
+                f"{self.name}: {_few(missing)} missing from {self.home}; "
+                "satlib data check lists all of them"
+            )
+
 
 def clean(captions: Iterable[str]) -> list[str]:
     """Captions on one line each, with single spaces, without those that say nothing.
@@ -102,13 +111,11 @@ def split_name(name: str, where: str) -> str:
     return known
 
 
-def assemble(
-    name: str, examples: Iterable[Example], home: Path, require_images: bool
-) -> CaptionSet:
+def assemble(name: str, examples: Iterable[Example], home: Path) -> CaptionSet:
     """The caption set of images in the folder `home`.
 
     Raises:
-        SatlibError: there are none, some have no captions, or (if `require_images`) no file.
+        SatlibError: there are none, or some have no captions.
     """
     ordered = sorted(examples, key=lambda example: SPLITS.index(example.split))
     if not ordered:
@@ -119,14 +126,6 @@ def assemble(
     uncaptioned = [example.image_id for example in ordered if not example.references]
     if uncaptioned:
         raise SatlibError(f"{name}: {_few(uncaptioned)} in a split, but without captions")
-
-    # Asking for tens of thousands of files takes seconds: only if they are needed.
-    if require_images:
-        missing = [e.image_id for e in ordered if not (e.path and e.path.is_file())]
-        if missing:
-            raise SatlibError(
-                f"{name}: {_few(missing)} missing from {home}; satlib data check lists all of them"
-            )
     return CaptionSet(name, tuple(ordered), home=home.resolve())
 
 

@@ -43,11 +43,15 @@ def load(
     # The name of a folder may have a plus sign of its own.
     if any(place.exists() for place in _places(name, root)):
         names = [name]
-    sets = [_load_one(one, root, require_images) for one in names]
+    sets = [_load_one(one, root) for one in names]
+    # Asking for tens of thousands of files takes seconds: only if they are needed.
+    if require_images:
+        for one in sets:
+            one.require_images()
     return joined([one.shortened(train_images) for one in sets])
 
 
-def _load_one(name: str, root: Path, require_images: bool) -> CaptionSet:
+def _load_one(name: str, root: Path) -> CaptionSet:
     if name.startswith(hub.ON_THE_HUB):
         return hub.load(name)
 
@@ -56,7 +60,7 @@ def _load_one(name: str, root: Path, require_images: bool) -> CaptionSet:
         # A folder ./coco of yours is not taken for COCO, which is in the root.
         places = [root / name]
     for place in places:
-        data = _load_from(place, require_images)
+        data = _load_from(place)
         if data is not None:
             return data
         if place.is_dir() and name not in NAMES:
@@ -80,16 +84,16 @@ def _places(name: str, root: Path) -> list[Path]:
     return [Path(name).expanduser(), root / name]
 
 
-def _load_from(place: Path, require_images: bool) -> CaptionSet | None:
+def _load_from(place: Path) -> CaptionSet | None:
     """The caption set of a folder or a JSON file in a layout known here; None for any other."""
     if place.suffix == ".json" and place.is_file():
-        return published.load_karpathy(place, require_images)
+        return published.load_karpathy(place)
     if (place / "Flickr8k_text").is_dir():
-        return published.load_flickr8k(place, require_images)
+        return published.load_flickr8k(place)
     karpathy = next(place.glob("dataset_*.json"), None)
     if karpathy is not None:
-        return published.load_karpathy(karpathy, require_images)
+        return published.load_karpathy(karpathy)
     for name in folder.TABLES:
         if (place / name).is_file():
-            return folder.load(place / name, require_images)
+            return folder.load(place / name)
     return None

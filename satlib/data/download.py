@@ -62,7 +62,7 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
 # fmt: on
 
 
-def fetch(name: str, root: Path, progress: bool = True) -> None:
+def fetch(name: str, root: Path) -> None:
     """Download a data set into its folder below the data root, except what is already there.
 
     Raises:
@@ -82,7 +82,7 @@ def fetch(name: str, root: Path, progress: bool = True) -> None:
             files.say(f"{folder / archive.gives}: already present")
             continue
 
-        path = obtain(archive, folder, progress)
+        path = obtain(archive, folder)
         with zipfile.ZipFile(path) as opened:
             # Archives made on a Mac also contain a folder __MACOSX, which nobody needs.
             wanted = fnmatch.filter(opened.namelist(), archive.members)
@@ -90,11 +90,10 @@ def fetch(name: str, root: Path, progress: bool = True) -> None:
         files.say(f"{path}: verified and unpacked; you may delete this archive")
 
 
-def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
+def obtain(archive: Archive, folder: Path) -> Path:
     """The path of a verified archive, which is downloaded if need be."""
     # pooch has a progress bar and a log of its own, which know nothing of satlib's option --quiet.
     if files.quiet:
-        progress = False
         pooch.get_logger().setLevel(logging.WARNING)
 
     path = folder / Path(archive.file).name
@@ -106,7 +105,7 @@ def obtain(archive: Archive, folder: Path, progress: bool = True) -> Path:
                 archive.known,
                 path.name,
                 folder,
-                progressbar=progress,
+                progressbar=not files.quiet,
             )
             return path
         # Of the network or the disk; or, a ValueError, a wrong checksum.

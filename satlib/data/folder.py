@@ -48,14 +48,14 @@ class Row(NamedTuple):
     split: str | None = None
 
 
-def load(table: Path, require_images: bool = True) -> CaptionSet:
+def load(table: Path) -> CaptionSet:
     """The caption set of a table, named after its folder."""
     rows = list(_read(table))
     folder = table.parent
     photos = folder / TABLES[table.name]
     paths = {row.image: photos / row.image for row in rows}
     examples = examples_of(rows, paths)
-    return assemble(folder.resolve().name, examples, folder, require_images)
+    return assemble(folder.resolve().name, examples, folder)
 
 
 def beside(folder: Path) -> CaptionSet | None:
@@ -74,7 +74,7 @@ def beside(folder: Path) -> CaptionSet | None:
         # A row without captions, too: `assemble` lists the photographs that lack them.
         rows.append(Row(str(text), image, captions))
     examples = examples_of(rows, paths)
-    return assemble(folder.resolve().name, examples, folder, True)
+    return assemble(folder.resolve().name, examples, folder)
 
 
 def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:

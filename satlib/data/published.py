@@ -22,7 +22,7 @@ MAX_REFERENCES = 5
 # --- Flickr8k ---------------------------------------------------------------------------------
 
 
-def load_flickr8k(folder: Path, require_images: bool = True) -> CaptionSet:
+def load_flickr8k(folder: Path) -> CaptionSet:
     """Flickr8k in its official layout and splits: 6,000 / 1,000 / 1,000 images, 5 captions each.
 
     Captions of 91 photographs in no split, and of one without a file, are ignored, as is common.
@@ -38,7 +38,7 @@ def load_flickr8k(folder: Path, require_images: bool = True) -> CaptionSet:
             image = line.strip()
             references = tuple(captions[image][:MAX_REFERENCES])
             examples.append(Example(image, split, references, photos / image))
-    return assemble("flickr8k", examples, photos, require_images)
+    return assemble("flickr8k", examples, photos)
 
 
 def _flickr8k_captions(table: Path) -> defaultdict[str, list[str]]:
@@ -82,7 +82,7 @@ class _File(Struct):
     images: list[_Image]
 
 
-def load_karpathy(path: Path, require_images: bool = True) -> CaptionSet:
+def load_karpathy(path: Path) -> CaptionSet:
     """The caption set of one of Karpathy's JSON files, with its images beside it.
 
     Image ids are file names. COCO's begin with their folder:
@@ -104,7 +104,7 @@ def load_karpathy(path: Path, require_images: bool = True) -> CaptionSet:
         name_2017 = image.filename.rpartition("_")[2]
         file = files_2017.get(name_2017, photos / image.name)
         examples.append(Example(image.name, split, tuple(captions[:MAX_REFERENCES]), file))
-    return assemble(path.stem.removeprefix("dataset_"), examples, photos, require_images)
+    return assemble(path.stem.removeprefix("dataset_"), examples, photos)
 
 
 def _folder_of(image: str, parent: Path) -> Path:

@@ -24,10 +24,9 @@ def animate(
 
     The maps are alphas (C, h, w). The frame's own word is emphasised in the sentence.
     """
-    pixels = plots.scaled(photo, LONGER_SIDE)
-    height, width = pixels.shape[:2]
     # The end mark may have a map, but it has no frame.
-    maps = plots.spread(photo.size, alphas[: len(words)], (height, width), view).numpy()
+    pictures = plots.lit(photo, alphas[: len(words)], LONGER_SIDE, view)  # (C, H, W, 3)
+    height, width = pictures.shape[1:3]
 
     font = ImageFont.truetype(findfont(FontProperties(weight="bold")), LONGER_SIDE // 16)
     margin = font.size
@@ -40,9 +39,9 @@ def animate(
     size = (across, max(height, round(bottom + margin)))
 
     frames = []
-    for current, alpha in enumerate(maps):
+    for current, picture in enumerate(pictures):
         frame = Image.new("RGB", size, plots.GROUND)
-        frame.paste(Image.fromarray(plots.light(pixels, alpha)))
+        frame.paste(Image.fromarray(picture))
         draw = ImageDraw.Draw(frame)
 
         left, top, right = places[current]

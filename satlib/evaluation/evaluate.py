@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 
 from satlib.data import scenes
+from satlib.data.batches import read_batches
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.features import Reader
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 from satlib.evaluation import inventions, maps, metrics, statistics
-from satlib.files import progress_bar, read_ahead, read_json, write_json
+from satlib.files import read_json, write_json
 from satlib.model.captioner import Caption, Captioner
 
 BATCH = 32  # images that are captioned at once
@@ -47,23 +48,13 @@ def generate(
     progress: bool = True,
 ) -> dict[str, Caption]:
     """The best caption of each image, by image id."""
-    batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
-    # The next batch is read while this one is captioned.
-    inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
-
     captions = {}
-    bar = progress_bar(
-        total=len(examples),
-        unit="img",
-        desc="captions",
-        show=progress,
-    )
-    with captioner.evaluating(), bar:
-        for batch, images in zip(batches, inputs, strict=True):
+    title = "captions" if progress else ""
+    with captioner.evaluating():
+        for batch, images in read_batches(reader, examples, BATCH, title):
             hypotheses = captioner.hypotheses(images, beam, length_normalisation)
             for example, best_first in zip(batch, hypotheses, strict=True):
                 captions[example.image_id] = captioner.read(best_first[0])
-            bar.update(len(batch))
     return captions
 
 

@@ -27,6 +27,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from satlib.data import scenes
+from satlib.data.batches import read_batches
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
 from satlib.data.features import Reader
@@ -34,7 +35,6 @@ from satlib.data.images import SIZE, WHOLE, Box, seen_part
 from satlib.data.text import END, tokenise
 from satlib.errors import SatlibError
 from satlib.evaluation import metrics, statistics
-from satlib.files import progress_bar, read_ahead
 from satlib.model.attention import entropy, movement
 from satlib.model.captioner import Caption, Captioner
 
@@ -232,27 +232,6 @@ def scene_targets(example: Example, words: Sequence[str]) -> list[Target]:
     return targets
 
 
-def scene_mistakes(example: Example, words: Sequence[str]) -> list[Target]:
-    """The words of a caption that are wrong about the object that the rest of their phrase means.
-
-    Their regions are the object's visible pixels. A phrase that matches both objects equally well
-    (`scenes.mentions`) has no such words.
-    """
-    scene = scenes.scene(example.image_id)
-    masks = scene.masks
-    numbers = scenes.mentions(words, scene)  # for each word, of the object that it describes
-
-    targets = []
-    for phrase in scenes.grammar.phrases(words):
-        described = {numbers[index] for index in phrase.attributes} - {None}
-        for number in described:
-            for index, (kind, _) in phrase.attributes.items():
-                if numbers[index] is None:
-                    target = Target(index, (kind,), masks[number])
-                    targets.append(target)
-    return targets
-
-
 def measure_all(
     examples: Iterable[Example],
     captions: Mapping[str, Caption],
@@ -338,13 +317,9 @@ def measure_true(
     """
     peaked = captioner.recipe.decoder.attention != "none"
     known = [example for example in examples if example.image_id in entities]
-    batches = [known[start : start + BATCH] for start in range(0, len(known), BATCH)]
-    # The next batch is read while this one is measured.
-    inputs = read_ahead(lambda batch: reader.read([example.image_id for example in batch]), batches)
 
     measurements = []
-    bar = progress_bar(batches, desc="true captions")
-    for batch, images in zip(bar, inputs, strict=True):
+    for batch, images in read_batches(reader, known, BATCH, "true captions"):
         # Of two equal references of an image, one.
         references = [list(dict.fromkeys(example.references)) for example in batch]
         maps = forced(captioner, images, references)

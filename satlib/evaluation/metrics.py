@@ -192,12 +192,8 @@ def bleu(hypotheses: Captions, references: References) -> dict[str, float]:
 
     Words are joined by spaces.
     """
-    rows = []
-    for key, line in hypotheses.items():
-        human = [reference.split() for reference in references[key]]
-        rows.append(bleu_counts(line.split(), human))
-    counts = np.array(rows)  # (N, 6)
-
+    columns = bleu_columns(hypotheses, references)
+    counts = np.array(list(columns.values())).T  # (N, 6)
     sums = counts.sum(0, keepdims=True)
     all_guesses = guesses(counts[:, 0]).sum(0, keepdims=True)
     scores = bleu_scores(sums, all_guesses)

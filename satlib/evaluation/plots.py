@@ -195,8 +195,7 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
     Both panels mark the epoch whose weights were kept and the epoch with the lowest dev NLL: late
     in training the two diverge (section 4.3). `log` has the lines of log.jsonl.
     """
-    epochs = [line for line in log if line.get("event", "epoch") == "epoch"]
-    numbers = [line["epoch"] for line in epochs]
+    numbers = [line["epoch"] for line in log]
     figure = NotebookFigure(figsize=(9.6, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.set_title("NLL in nats per word (lower is better)", fontsize=11)
@@ -208,8 +207,8 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
         (right, "dev_bleu4", "dev BLEU-4", "D-", "#d55e00"),
     )
     for axis, key, label, style, color in curves:
-        if any(key in line for line in epochs):  # training on rewards has no train NLL
-            values = [line.get(key, math.nan) for line in epochs]
+        if any(key in line for line in log):  # training on rewards has no train NLL
+            values = [line.get(key, math.nan) for line in log]
             axis.plot(
                 numbers,
                 values,
@@ -221,8 +220,8 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
             )
 
     # The last epoch that was kept is the best one.
-    kept = [line for line in epochs if line.get("kept")][-1]
-    lowest = min(epochs, key=lambda line: (line["dev_nll"], line["epoch"]))
+    kept = [line for line in log if line["kept"]][-1]
+    lowest = min(log, key=lambda line: (line["dev_nll"], line["epoch"]))
     for axis in (left, right):
         _mark(axis, kept["epoch"], "kept", "-")
         _mark(axis, lowest["epoch"], "lowest dev NLL", ":")

@@ -50,7 +50,7 @@ class Statistics:
         return cls(tuple(stored["columns"]), images, values, texts)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Samples:
     """R samples of N images: all that the score of a metric is computed from.
 
@@ -129,16 +129,10 @@ def _bleu(name: str, **options: Any) -> Metric:
     """One of the scores that `metrics.bleu_scores` computes."""
 
     def score(samples: Samples) -> np.ndarray:
-        return _bleu_scores(samples)[name]
+        guesses = samples.counts @ metrics.guesses(samples.values("words"))
+        return metrics.bleu_scores(samples.sums(*BLEU), guesses)[name]
 
     return Metric(name, BLEU, score, metrics.bleu_columns, **options)
-
-
-@lru_cache(maxsize=1)
-def _bleu_scores(samples: Samples) -> dict[str, np.ndarray]:
-    """All scores of BLEU, which its metrics ask for one after the other, computed once."""
-    guesses = samples.counts @ metrics.guesses(samples.values("words"))
-    return metrics.bleu_scores(samples.sums(*BLEU), guesses)
 
 
 def _meteor(samples: Samples) -> np.ndarray:

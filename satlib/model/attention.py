@@ -116,9 +116,7 @@ class HardAttention(SoftAttention):
     or "sample".
     """
 
-    def __init__(self, energy: AdditiveEnergy, look: str = "expected") -> None:
-        super().__init__(energy)
-        self.look = look
+    look = "expected"  # a captioner sets its recipe's
 
     def draw(self, alpha: Tensor) -> Tensor:
         """Sample s_t ~ Multinoulli(alpha_t) as an index: (B, L) -> (B,)."""
@@ -176,19 +174,11 @@ class NoAttention(Attention):
 Build = Callable[[int, int, int], Attention]
 
 
-def _soft(annotation_dim: int, hidden: int, width: int) -> Attention:
-    return SoftAttention(AdditiveEnergy(annotation_dim, hidden, width))
-
-
-def _hard(annotation_dim: int, hidden: int, width: int) -> Attention:
-    return HardAttention(AdditiveEnergy(annotation_dim, hidden, width))
-
-
-def _none(annotation_dim: int, hidden: int, width: int) -> Attention:
-    return NoAttention()
-
-
-_KINDS: dict[str, Build] = {"soft": _soft, "hard": _hard, "none": _none}
+_KINDS: dict[str, Build] = {
+    "soft": lambda *sizes: SoftAttention(AdditiveEnergy(*sizes)),
+    "hard": lambda *sizes: HardAttention(AdditiveEnergy(*sizes)),
+    "none": lambda *sizes: NoAttention(),
+}
 
 
 def register(name: str, build: Build) -> None:

@@ -19,6 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from satlib.data import images
+from satlib.data.batches import chunks
 from satlib.data.text import Vocabulary, written
 from satlib.errors import SatlibError
 from satlib.files import packed, read_safetensors, require_finite, unpacked, write_safetensors
@@ -174,8 +175,7 @@ class Captioner(nn.Module):
             )
         captions: list[list[Caption]] = []
         with self.evaluating():
-            for start in range(0, len(photos), self.encoder.at_once):
-                some = photos[start : start + self.encoder.at_once]
+            for some in chunks(photos, self.encoder.at_once):
                 squares = [images.square(images.photo_of(photo), self.view) for photo in some]
                 pixels = torch.stack([images.to_tensor(square) for square in squares])
                 for found in self.hypotheses(pixels, beam):

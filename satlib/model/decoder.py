@@ -13,6 +13,7 @@ The words' share of the gates and the vocabulary layer need no loop over time: e
 product per batch.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -43,6 +44,15 @@ class Annotations(NamedTuple):
 def select(record: Any, rows: Tensor) -> Any:
     """Some rows of a `State`, of `Annotations` or of a Transformer's cache, in the given order."""
     return type(record)(*(None if tensor is None else tensor[rows] for tensor in record))
+
+
+def stacked(steps: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """What T steps gave, each a tuple of tensors (B, ...) -> tensors (B, T, ...).
+
+    What is None at each step, such as the place of soft attention, stays None.
+    """
+    values_of_steps = zip(*steps, strict=True)
+    return [None if values[0] is None else torch.stack(values, 1) for values in values_of_steps]
 
 
 class Step(NamedTuple):
@@ -200,20 +210,13 @@ class Decoder(nn.Module):
         gates_words = self.gates_word(embedded)  # (B, C, 4n)
 
         # The only loop over the words: gates above and the vocabulary below need none.
-        states = [state]
         steps = []
         for t in range(captions.shape[1]):
-            step = self.step(annotations, states[t], gates_words[:, t])
-            states.append(step.state)
-            steps.append(step)
+            # The baseline of hard attention may depend on the state before the look, not after it.
+            before_look = state.h
+            state, z, alpha, beta, place = self.step(annotations, state, gates_words[:, t])
+            steps.append((state.h, z, alpha, beta, place, before_look))
 
-        h = torch.stack([step.state.h for step in steps], 1)  # (B, C, n)
-        z = torch.stack([step.z for step in steps], 1)  # (B, C, D)
-        alphas = torch.stack([step.alpha for step in steps], 1)  # (B, C, L)
-        betas = torch.stack([step.beta for step in steps], 1)  # (B, C)
-        drawn = [step.place for step in steps if step.place is not None]
-        places = torch.stack(drawn, 1) if drawn else None  # (B, C)
-
-        # The baseline of hard attention may depend on the state before the look, not after it.
-        before_look = torch.stack([state.h for state in states[:-1]], 1)  # (B, C, n)
-        return Output(self.logits(embedded, h, z), alphas, betas, places, before_look)
+        # (B, C, n), (B, C, D), then as in `Output`.
+        h, z, alphas, betas, places, states = stacked(steps)
+        return Output(self.logits(embedded, h, z), alphas, betas, places, states)

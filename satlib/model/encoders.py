@@ -8,8 +8,6 @@ images of 224 x 224 pixels:
 name                  layer                                                      h x w x D
 ====================  =========================================================  ==============
 vgg19                 conv5_4 after its ReLU, before pooling (the paper's)       14 x 14 x 512
-alexnet               conv5 after its ReLU, before pooling                       13 x 13 x 256
-resnet152             last residual stage                                        7 x 7 x 2048
 efficientnet-lite0    1x1 head convolution, after its activation                 7 x 7 x 1280
 small                 five convolutions, to train from scratch with the decoder  14 x 14 x 128
 A@SIDE                A, for images enlarged to SIDE x SIDE pixels               SIDE / 224 finer
@@ -17,8 +15,7 @@ model:NAME            the encoder that a captioner was trained with             
 ====================  =========================================================  ==============
 
 NAME: that of a captioner that comes with satlib, or a run's folder. The weights of `vgg19` and
-`efficientnet-lite0` are in installed packages; torchvision downloads those of `alexnet` and
-`resnet152`.
+`efficientnet-lite0` are in installed packages. `register` adds an encoder of your own.
 """
 
 import hashlib
@@ -371,28 +368,6 @@ def _efficientnet_lite0(pretrained: bool) -> Encoder:
     )
 
 
-def _torchvision(name: str, layers: Callable[[Any], nn.Module]) -> Callable[[bool], Encoder]:
-    """A builder of some layers of a network of torchvision."""
-
-    def build(pretrained: bool) -> Encoder:
-        from torchvision import models
-
-        model = models.get_model(name, weights=None)
-        if pretrained:
-            weights = models.get_model_weights(name)["IMAGENET1K_V1"]
-            options = {"map_location": "cpu", "check_hash": True, "weights_only": True}
-            try:
-                model.load_state_dict(weights.get_state_dict(**options))
-            except OSError as error:
-                place = f"{torch.hub.get_dir()}/checkpoints"
-                raise SatlibError(
-                    f"cannot download {weights.url} ({error}); offline, put the file into {place}"
-                ) from error
-        return Encoder(layers(model))
-
-    return build
-
-
 class _Coordinates(nn.Module):
     """Adds y and x in -1..1 as two channels (Liu et al., 2018): spatial relations need them."""
 
@@ -436,8 +411,6 @@ def _small(pretrained: bool) -> Encoder:
 
 _BUILDERS: dict[str, Callable[[bool], Encoder]] = {
     "vgg19": _vgg19,
-    "alexnet": _torchvision("alexnet", lambda model: model.features[:12]),
-    "resnet152": _torchvision("resnet152", lambda model: nn.Sequential(*[*model.children()][:-2])),
     "efficientnet-lite0": _efficientnet_lite0,
     "small": _small,
 }

@@ -253,7 +253,7 @@ def caption_loss(
     """
     if bound is None:
         output = decoder(a, captions)
-        loss = word_losses(output.logits, captions).sum(1).mean()
+        loss = negative_log_likelihood(output.logits, captions).mean()
         means = {"nll": loss}
     else:
         # N samples of each caption, side by side.

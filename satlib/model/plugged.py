@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from satlib.errors import SatlibError
-from satlib.model import attention
 from satlib.model.attention import AdditiveEnergy, Attention, AttentionOutput, SoftAttention
 from satlib.model.captioner import Captioner
 
@@ -79,12 +78,6 @@ def load(place: str) -> Attend | type[Attention]:
         got = f"{tuple(z.shape)} and {tuple(alpha.shape)}"
         raise SatlibError(f"{place} must return {wanted} for {inputs}, not {got}")
     return found
-
-
-def register(kind: type[Attention]) -> str:
-    """Register a class under its own name: -> the name, for `decoder.attention`."""
-    attention.register(kind.__name__, kind)
-    return kind.__name__
 
 
 def plug(captioner: Captioner, attend: Attend, place: str) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from satlib.data.text import END, UNKNOWN, Vocabulary, is_character
 from satlib.model.attention import precise
-from satlib.model.decoder import Annotations, select
+from satlib.model.decoder import Annotations, select, stacked
 from satlib.model.transformer import AnyDecoder
 
 # English function words, and "side by side".
@@ -90,8 +90,7 @@ def rollout(
     """
     words = torch.full((len(annotations.a),), -1, device=annotations.a.device)  # y_0
     ended = torch.zeros_like(words, dtype=torch.bool)
-    steps: list[_Draw] = []
-    places: list[Tensor] = []
+    steps = []  # the fields of a rollout, without C
     for t in range(max_length + 1):
         logits, state, alpha, beta, place = decoder.predict(annotations, state, words)
         log_p = _log_probabilities(logits, must_end=t == max_length)  # (B, K)
@@ -108,32 +107,13 @@ def rollout(
         log_p = _of_word(log_p, words).masked_fill(ended, 0.0)
         log_policy = _of_word(log_policy, words).masked_fill(ended, 0.0)
         words = words.masked_fill(ended, END)
-        steps.append(_Draw(words, log_p, log_policy, alpha, beta))
-        if place is not None:
-            places.append(place)
+        steps.append((words, log_p, log_policy, alpha, beta, place))
 
         ended = ended | (words == END)
         if ended.all():
             break
 
-    return Rollout(
-        words=torch.stack([step.words for step in steps], 1),
-        log_p=torch.stack([step.log_p for step in steps], 1),
-        log_policy=torch.stack([step.log_policy for step in steps], 1),
-        alphas=torch.stack([step.alpha for step in steps], 1),
-        betas=torch.stack([step.beta for step in steps], 1),
-        places=torch.stack(places, 1) if places else None,
-    )
-
-
-class _Draw(NamedTuple):
-    """What a rollout keeps of one step, a row for each caption."""
-
-    words: Tensor
-    log_p: Tensor
-    log_policy: Tensor
-    alpha: Tensor
-    beta: Tensor
+    return Rollout(*stacked(steps))
 
 
 def _of_word(values: Tensor, words: Tensor) -> Tensor:

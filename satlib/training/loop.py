@@ -61,7 +61,7 @@ def train(
 
     Returns the best captioner, which is also in the run's folder; on other processes than the
     first, the last one. `Trainer` explains the options. `on_epoch` is called with each epoch's
-    record once it is on disk, in a resumed run first with those of its earlier epochs.
+    record once it is on disk.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
@@ -196,10 +196,6 @@ class Trainer:
     def run(self, on_epoch: Callable[[dict[str, Any]], None] | None = None) -> None:
         """Train to the end, by epochs or by patience."""
         with self._stops():
-            if on_epoch is not None:
-                for record in self.state.progress.history:
-                    on_epoch(record)
-
             while not self.finished():
                 self._epoch()
                 self._end_epoch()

@@ -29,7 +29,6 @@ class TrainingData:
 
     vocabulary: Vocabulary
     batches: SameLengthBatches | ImageBatches  # of an epoch
-    train_ids: list[str]
     dev: Sequence[Example]  # the images that select the epoch
     dev_pairs: list[Pair]  # each of their captions with its image
     hash: str  # SHA-256 of the vocabulary, the training captions and their boxes
@@ -83,13 +82,10 @@ def training_data(
 
     names = [example.image_id for example in train]
     batches: SameLengthBatches | ImageBatches
-    if rewarded:
-        # Without captions: the model samples its own.
-        batches = ImageBatches(names, config.batch_size, config.seed, None, config.epoch_images)
-    elif config.batches == "images":
-        batches = ImageBatches(
-            names, config.batch_size, config.seed, train_pairs, config.epoch_images
-        )
+    if rewarded or config.batches == "images":
+        # Where captions are rewarded, the model samples its own.
+        own = None if rewarded else train_pairs
+        batches = ImageBatches(names, config.batch_size, config.seed, own, config.epoch_images)
     else:
         batches = SameLengthBatches(train_pairs, config.batch_size, config.seed)
 
@@ -106,7 +102,6 @@ def training_data(
     return TrainingData(
         vocabulary=vocabulary,
         batches=batches,
-        train_ids=names,
         dev=dev,
         dev_pairs=pairs(dev, vocabulary, longest),
         hash=digest,

@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from satlib.data.batches import Pair, SameLengthBatches
+from satlib.data.batches import Pair, SameLengthBatches, read_batches
 from satlib.data.features import Reader
 from satlib.errors import Diverged
 from satlib.evaluation.evaluate import BATCH, generate, quick_bleu
-from satlib.files import read_ahead
 from satlib.model.captioner import Captioner
 from satlib.model.objective import negative_log_likelihood
 from satlib.training.checkpoint import RunState
@@ -120,16 +119,14 @@ def dev_nll(captioner: Captioner, reader: Reader, dev: Sequence[Pair], batch_siz
     words = 0
     # Each image's vectors are computed once, and of many images together, so that enough captions
     # have the same length.
-    names = list(dict.fromkeys(pair.image_id for pair in dev))
-    chunks = [names[start : start + CHUNK] for start in range(0, len(names), CHUNK)]
-
+    one_of_each = list({pair.image_id: pair for pair in dev}.values())
     with captioner.evaluating():
-        for chunk, images in zip(chunks, read_ahead(reader.read, chunks), strict=True):
+        for chunk, images in read_batches(reader, one_of_each, CHUNK):
             parts = [
                 captioner.annotations(part.to(captioner.device)) for part in images.split(BATCH)
             ]
             annotations = torch.cat(parts)  # (images, L, D)
-            row = {name: number for number, name in enumerate(chunk)}
+            row = {pair.image_id: number for number, pair in enumerate(chunk)}
 
             own = [pair for pair in dev if pair.image_id in row]
             for batch in SameLengthBatches(own, batch_size).epoch(0):
