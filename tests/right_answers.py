@@ -325,8 +325,8 @@ def satlibs_loss(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
     """From logits that are log-probabilities of two words: that of the caption, and the rest."""
     logits = torch.stack([log_p_word, torch.log1p(-log_p_word.exp())], 2)
     config = HardConfig(baseline="moving-average", lambda_r=lambda_r, lambda_e=lambda_e)
-    module = VariationalBound(config, 1)
-    module.average.fill_(baseline / places.shape[1])  # an average per word
+    module = VariationalBound(config, hidden=1, longest=places.shape[1])
+    module.average.fill_(baseline)
 
     # Betas and states play no part in the loss; anything of their shape will do.
     output = Output(logits, alphas, alphas[:, :, 0], places, alphas[:, :, :1])

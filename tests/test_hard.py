@@ -206,14 +206,14 @@ class TestTerms:
         return bound(output, torch.zeros(2, 3).long()), alphas, bound
 
     def test_sentence_reward_against_the_moving_average(self):
-        estimate, _, bound = self.loss(HardConfig(lambda_r=2.0, lambda_e=0.5), average=[-4 / 3])
+        estimate, _, bound = self.loss(HardConfig(lambda_r=2.0, lambda_e=0.5), average=[-4.0])
         quarter, rest = torch.tensor([0.25, 0.75]).log()
         score = ((-7 + 4) * (quarter + 2 * rest) + (-5 + 4) * (rest + 2 * quarter)) / 2
         spread = 3 * -(0.25 * quarter + 0.75 * rest)
         torch.testing.assert_close(estimate.loss, 6 - 2.0 * score - 0.5 * spread)
         assert estimate.nll.tolist() == pytest.approx([7, 5])
-        # Per word, and updated after it was used.
-        assert bound.average.tolist() == pytest.approx([(0.9 * -4 + 0.1 * -6) / 3])
+        # Updated after it was used.
+        assert bound.average.tolist() == pytest.approx([0.9 * -4 + 0.1 * -6])
 
     def test_reward_to_come(self):
         estimate, *_ = self.loss(HardConfig(reward="to-come", baseline="none"))

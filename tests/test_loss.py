@@ -156,7 +156,8 @@ class TestEquation14:
         session, batch, a, outputs = begin(tmp_path, "decoder.attention=hard")
         average = session.state.bound.average
         C = batch.captions.shape[1]
-        average.fill_(-7.0 / C)  # per word
+        share = C / session.state.bound.longest  # of the average, that of the longest captions
+        average.fill_(-7.0 / share)
         result = session.loss(batch, a, 0.0)
 
         (output,) = outputs
@@ -166,7 +167,7 @@ class TestEquation14:
         reward = log_p[sampled].mean().item()
         assert logged(result, "reward", "baseline") == pytest.approx([reward, -7])
         # Section 4.1: b_k = 0.9 b_{k-1} + 0.1 log p, over all captions of the batch.
-        assert C * average.item() == pytest.approx(0.9 * -7 + 0.1 * log_p.mean().item())
+        assert share * average.item() == pytest.approx(0.9 * -7 + 0.1 * log_p.mean().item())
 
     @pytest.mark.parametrize("weight", [0.0, 0.7])
     def test_rewards(self, tmp_path, monkeypatch, weight):

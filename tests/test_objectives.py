@@ -150,11 +150,11 @@ class TestVariationalBound:
 
         # The entropy of an even map over two places is ln 2, for two words and for one.
         config = HardConfig(lambda_r=0.0, lambda_e=1.0)
-        by_caption = VariationalBound(config, hidden=4)
+        by_caption = VariationalBound(config, hidden=4, longest=2)
         loss = by_caption(given, captions).loss
         assert loss.item() == pytest.approx(1.5 * one - (2 * one + one) / 2)
         average = by_caption.average.tolist()
-        assert average == pytest.approx([-0.1 * one])  # per word
+        assert average == pytest.approx([-0.1 * 2 * one])  # of the longest, two words
 
     def test_in_evaluation_the_average_stays(self):
         bound = VariationalBound(HardConfig(), hidden=4).eval()
