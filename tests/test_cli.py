@@ -304,7 +304,7 @@ class TestMistakes:
 
         line = mistake(capsys, "export", run[1], tmp_path / "model.pt")
         assert "must end in .safetensors" in line
-        assert "no file and no data set" in mistake(capsys, "table", "flickr9k")
+        assert "neither a file nor a data set" in mistake(capsys, "table", "flickr9k")
 
         # Without its features, which another root has.
         common = ["own-folder", *changes(folder), "--data", tmp_path, "--out", tmp_path / "run"]

@@ -162,7 +162,7 @@ def read_captions(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """
     form = 'an evaluation of satlib or {"image id": "caption", ...}'
     content = read_json(path, dict[str, Any], form)
-    # An image may be called "captions", but its caption is no dict.
+    # An image may be called "captions", but its caption is not a dict.
     if isinstance(content.get("captions"), dict):
         return content, content["captions"]
     return {}, read_json(path, dict[str, str], form)

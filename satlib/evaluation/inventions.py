@@ -3,7 +3,7 @@
 Rohrbach et al., 2018 (arXiv:1809.02156). An object counts as invented if no reference of the
 photograph mentions one of its kind: "invented objects" is CHAIR_i, "captions that invent" CHAIR_s.
 People do not mention all that they see, so the figures are too high, for every model. Only the
-words of `KINDS` count; those of one kind are equal: "man" for a woman is no invention here.
+words of `KINDS` count; those of one kind are equal: "man" for a woman does not count as invented.
 """
 
 from collections.abc import Mapping, Sequence

@@ -175,18 +175,19 @@ class VariationalBound(nn.Module):
             by_caption = rewards.unflatten(0, (-1, self.config.samples))  # (B, N, C)
             return leave_one_out(by_caption).flatten(0, 1), no_loss
 
-        if self.config.reward == "to-come":
-            which = _to_come(within)  # words to come at each t, 0 after the end mark
-            scale = torch.ones_like(which)
-        else:
-            which = torch.zeros_like(within, dtype=torch.long)
-            scale = within.sum(1, keepdim=True)  # (B N, 1), the number of words
-        # A sentence's reward is the same at each of its words: it counts once.
-        new = (rewards / scale)[:, : scale.shape[1]]
         # Read before it is updated: otherwise the baseline would depend on its own reward.
-        baseline = self.average[which] * scale
+        if self.config.reward == "to-come":
+            slots = _to_come(within)  # words to come at each t, 0 after the end mark
+            baseline = self.average[slots]
+            observed = rewards
+        else:
+            # A sentence's reward is the same at each of its words: it counts once.
+            lengths = within.sum(1, keepdim=True)  # (B N, 1)
+            slots = torch.zeros_like(lengths)
+            baseline = (self.average[slots] * lengths).expand_as(rewards)
+            observed = rewards[:, :1] / lengths
         if self.training:
-            self._update_average(which[:, : new.shape[1]].flatten(), new.flatten())
+            self._update_average(slots.flatten(), observed.flatten())
         if self.learned is None:
             return baseline, no_loss
 

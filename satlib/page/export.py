@@ -74,7 +74,8 @@ class _Step(nn.Module):
         self, a: Tensor, keys: Tensor, h: Tensor, c: Tensor, words: Tensor, light: Tensor
     ) -> tuple[Tensor, ...]:
         """a, keys (1, L, ..), h, c (B, n), words (B,), light (B, L) -> log p, alpha, beta, h, c."""
-        decoder, B = self.decoder, words.shape[0]  # len() would fix the number of rows in the graph
+        decoder = self.decoder
+        B = words.shape[0]  # len() would fix the number of rows in the graph
         attention = decoder.attention
         decoder.attention = _Lit(attention, light)
         embedded = decoder.embed(words)
