@@ -19,8 +19,16 @@ from satlib.model.objective import (
 
 def test_penalty_by_hand():
     """Two places, three words: sums over the words are 1.5 and 1.5, then 3 and 0."""
-    spread = [[0.5, 0.5], [0.25, 0.75], [0.75, 0.25]]
-    fixed = [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
+    spread = [
+        [0.5, 0.5],
+        [0.25, 0.75],
+        [0.75, 0.25],
+    ]
+    fixed = [
+        [1.0, 0.0],
+        [1.0, 0.0],
+        [1.0, 0.0],
+    ]
     penalties = doubly_stochastic_penalty(torch.tensor([spread, fixed]))
     assert penalties.tolist() == [0.5**2 + 0.5**2, 2**2 + 1**2]
 
