@@ -117,7 +117,7 @@ class TestVariationalBound:
 
     def test_the_learned_baseline_is_fitted_to_the_places_that_were_sampled(self):
         """By squares of what the average leaves: of two captions, one sampled its places."""
-        # Two words in the vocabulary; of the caption's own, log p is -1 and -2.
+        # A vocabulary of two words; those of the captions have a log p of -1 and -2.
         log_p = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]])
         p = log_p.exp()
         logits = torch.stack([p, 1 - p], 2).log()

@@ -205,7 +205,7 @@ def test_the_same_input_gives_the_same_file(tmp_path):
     with Image.open(one) as image:
         assert image.format == "PNG"
         assert image.width > 300
-    # Nothing is left of writing them atomically.
+    # No temporary file is left behind.
     assert set(tmp_path.iterdir()) == {one, two}
 
 
