@@ -1,4 +1,6 @@
-"""Drawings: nothing cut off, nothing on top of anything else, and they show what they were given."""
+"""Drawings: nothing cut off, nothing on top of anything else, and they show what they were
+given.
+"""
 
 import itertools
 from collections import Counter

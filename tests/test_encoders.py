@@ -282,8 +282,8 @@ def test_without_a_network(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("row", "column"), [(7, 4), (0, 13), (13, 1)])
 def test_the_small_encoder_sees_58_x_58_pixels_with_its_cell_in_the_middle(row, column):
-    """With equal weights everywhere: a place depends on its cell of 16 pixels and on 21 more on each
-    side, inside the image.
+    """With equal weights everywhere: a place depends on its cell of 16 pixels and on 21 more on
+    each side, inside the image.
     """
     encoder = encoders.create("small", pretrained=False).eval()
     # With random weights, a gradient could be 0 by chance.
