@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from torch.testing import assert_close
 
 from satcourse.lessons import estimators
 from satlib.errors import SatlibError
@@ -37,7 +38,8 @@ class TestBound:
     def test_never_above_the_log_likelihood(self, seed):
         decoder, a, caption = estimators.tiny(seed)
         paths = estimators.every_path(decoder, a, caption)
-        assert paths.log_p_path.exp().sum().item() == pytest.approx(1, abs=1e-9)
+        total = paths.log_p_path.exp().sum().item()
+        assert total == pytest.approx(1, abs=1e-9)
         assert paths.bound.item() <= paths.log_likelihood.item() + 1e-9
 
     @given(st.integers(0, 10_000))
@@ -85,8 +87,8 @@ class TestPaths:
         # The first, the last and two between.
         for row in (0, 13, 38, 63):
             log_p_place, log_p_word = walk(decoder, a, caption, paths.places[row].tolist())
-            torch.testing.assert_close(paths.log_p_place[row], log_p_place)
-            torch.testing.assert_close(paths.log_p_word[row], log_p_word)
+            assert_close(paths.log_p_place[row], log_p_place)
+            assert_close(paths.log_p_word[row], log_p_word)
 
     @pytest.mark.parametrize("seed", range(3))
     def test_weighed_and_added_up_they_are_the_gradient_of_the_bound(self, seed):
@@ -106,7 +108,7 @@ class TestPaths:
         baselines = torch.tensor([1.0, 2.0, 3.0])
         for rewards in (sentence, sentence + 7, to_come, to_come - baselines):
             rewarded = (rewards.unsqueeze(2) * score).sum(1)
-            torch.testing.assert_close(p @ (likelihood + rewarded), bound)
+            assert_close(p @ (likelihood + rewarded), bound)
 
 
 EXACT = HardConfig(expectation=0.0, lambda_e=0.0)
@@ -216,9 +218,14 @@ class TestTerms:
         """Of two captions of three words, with given log p(y_t) of word 0 of two; two places, of
         which the first weighs 1/4.
         """
-        p = torch.tensor(((-1.0, -2.0, -4.0), (-3.0, -1.0, -1.0))).exp()
+        log_p = (
+            (-1.0, -2.0, -4.0),
+            (-3.0, -1.0, -1.0),
+        )
+        p = torch.tensor(log_p).exp()
         logits = torch.stack([p, 1 - p], 2).log()
-        alphas = torch.tensor([0.25, 0.75]).expand(2, 3, 2).clone().requires_grad_()
+        alphas = torch.tensor([0.25, 0.75]).expand(2, 3, 2).clone()  # (captions, words, places)
+        alphas.requires_grad_()
         betas = torch.ones(2, 3)
         states = torch.zeros(2, 3, 4)
         output = Output(logits, alphas, betas, torch.tensor(places), states)
@@ -234,10 +241,12 @@ class TestTerms:
 
         quarter, rest = torch.tensor([0.25, 0.75]).log()
         # Reward less average, times log p of the places; the mean of two captions.
-        score = ((-7 + 4) * (quarter + 2 * rest) + (-5 + 4) * (rest + 2 * quarter)) / 2
+        first = (-7 + 4) * (quarter + 2 * rest)
+        second = (-5 + 4) * (rest + 2 * quarter)
+        score = (first + second) / 2
         # The entropy of three maps, the same in both captions.
         spread = 3 * -(0.25 * quarter + 0.75 * rest)
-        torch.testing.assert_close(estimate.loss, 6 - 2.0 * score - 0.5 * spread)
+        assert_close(estimate.loss, 6 - 2.0 * score - 0.5 * spread)
         assert estimate.nll.tolist() == pytest.approx([7, 5])
         # The average is updated after it was used.
         assert bound.average.tolist() == pytest.approx([0.9 * -4 + 0.1 * -6])
@@ -253,7 +262,8 @@ class TestTerms:
         # Three words are left at the first word, then two, then one.
         assert estimate.baseline.tolist() == pytest.approx([-5, -3, -1] * 2)
         # A tenth of the means -2.5, -4 and -6 for one, two and three words left.
-        assert bound.average.tolist() == pytest.approx([0, -0.9 - 0.25, -2.7 - 0.4, -4.5 - 0.6])
+        moved = [0, -0.9 - 0.25, -2.7 - 0.4, -4.5 - 0.6]
+        assert bound.average.tolist() == pytest.approx(moved)
 
     def test_leave_one_out(self):
         estimate, *_ = self.loss(HardConfig(baseline="leave-one-out", samples=2))
@@ -263,17 +273,23 @@ class TestTerms:
     def test_a_caption_with_the_expectation_has_no_score(self):
         config = HardConfig(lambda_e=0, baseline="none")
         # -1: no place was drawn.
-        estimate, alphas, _ = self.loss(config, places=((0, 1, 1), (-1, -1, -1)))
+        places = ((0, 1, 1), (-1, -1, -1))
+        estimate, alphas, _ = self.loss(config, places=places)
         estimate.loss.backward()
         assert estimate.advantage.tolist() == pytest.approx([-7] * 3)
         assert alphas.grad[0].abs().sum() > 0
         assert alphas.grad[1].abs().sum() == 0
 
     def test_entropy_and_movement_by_hand(self):
-        alphas = torch.tensor([[[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]]])
+        maps = [
+            [0.5, 0.5],
+            [1.0, 0.0],
+            [0.0, 1.0],
+        ]
+        alphas = torch.tensor([maps])
         # A half each: ln 2.
-        expected = torch.tensor([[0.5, 0, 0]]).mul(2) * torch.tensor(2.0).log()
-        torch.testing.assert_close(entropy(alphas), expected)
+        ln_2 = torch.tensor(2.0).log()
+        assert_close(entropy(alphas), torch.tensor([[1.0, 0, 0]]) * ln_2)
         # Half of the weight moves, then all of it.
         assert movement(alphas).tolist() == [[0.5, 1.0]]
 
@@ -305,18 +321,18 @@ class TestLooking:
         expected = torch.tensor([True, False] * 3)
         z, alpha, place = made(a, made.keys(a), h, expected)
 
-        torch.testing.assert_close(z[expected], soft.z[expected])
-        torch.testing.assert_close(alpha, soft.alpha)
+        assert_close(z[expected], soft.z[expected])
+        assert_close(alpha, soft.alpha)
         assert (place[expected] == -1).all()
         drawn = a[torch.arange(6), place]
-        torch.testing.assert_close(z[~expected], drawn[~expected])
+        assert_close(z[~expected], drawn[~expected])
 
     def test_outside_of_training(self):
         made, a, h = self.hard()
         made.eval()
         soft = attention.SoftAttention(made.energy)(a, made.keys(a), h)
         # Unless it is told otherwise, the expectation.
-        torch.testing.assert_close(made(a, made.keys(a), h).z, soft.z)
+        assert_close(made(a, made.keys(a), h).z, soft.z)
 
         made.look = "probable"
         z, _, probable = made(a, made.keys(a), h)
@@ -324,7 +340,10 @@ class TestLooking:
         assert torch.equal(z, a[torch.arange(6), probable])
 
         made.look = "sample"
-        drawn = {tuple(made(a, made.keys(a), h).place.tolist()) for _ in range(20)}
+        drawn = set()
+        for _ in range(20):
+            _, _, places = made(a, made.keys(a), h)
+            drawn.add(tuple(places.tolist()))
         assert drawn != {tuple(probable.tolist())}
 
     def test_coins_are_per_image(self):
@@ -334,7 +353,12 @@ class TestLooking:
 
         # From 1 it falls on a line to 0.2, which it reaches in the middle of the training.
         annealed = HardConfig(expectation=0.2, anneal=0.5)
-        for done, probability in ((0.0, 1.0), (0.25, 0.6), (0.5, 0.2), (0.9, 0.2)):
+        for done, probability in (
+            (0.0, 1.0),
+            (0.25, 0.6),
+            (0.5, 0.2),
+            (0.9, 0.2),
+        ):
             tossed = coins(annealed, 4000, cpu, done)
             assert tossed.float().mean().item() == pytest.approx(probability, abs=0.04)
 
@@ -345,8 +369,9 @@ class TestTraining:
         # At a learning rate of 0 they stay what they were at the start.
         still = ("decoder.attention=hard", "training.learning_rate=0", "training.epochs=1")
         hard = tiny.train(tmp_path / "hard", *still, start=tmp_path / "soft")
-        for one, other in zip(soft.state_dict().values(), hard.state_dict().values(), strict=True):
-            assert torch.equal(one, other)
+        weights = hard.state_dict()
+        for name, weight in soft.state_dict().items():
+            assert torch.equal(weight, weights[name])
 
         with pytest.raises(SatlibError, match="another kind or size"):
             tiny.train(tmp_path / "wide", "decoder.hidden=20", start=tmp_path / "soft")

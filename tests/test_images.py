@@ -169,7 +169,14 @@ def test_a_large_jpeg_is_decoded_at_half_its_size_and_looks_the_same(tmp_path):
 # --- square and to_tensor -------------------------------------------------------------------------
 
 
-SIZES = [(500, 375), (375, 500), (257, 256), (100, 80), (900, 226)]
+# Wide, tall, almost square, smaller than the encoder's square, and very wide.
+SIZES = [
+    (500, 375),
+    (375, 500),
+    (257, 256),
+    (100, 80),
+    (900, 226),
+]
 
 
 def noise(size):
@@ -214,15 +221,21 @@ def test_the_whole_is_a_hamming_filter_in_both_directions(size):
 @settings(max_examples=40)
 def test_the_box_is_what_the_square_shows(width, height, view):
     """Colours that say where they are: the square's corners have those of the box's corners."""
-    x, y = np.meshgrid(np.linspace(0, 250, width), np.linspace(0, 250, height))
+    across = np.linspace(0, 250, width)
+    down = np.linspace(0, 250, height)
+    x, y = np.meshgrid(across, down)
     ramp = np.stack([x, y, 0 * x], axis=2).round().astype(np.uint8)
     photo = Image.fromarray(ramp)
     shown = np.asarray(square(photo, view)).astype(float)
 
     left, top, right, bottom = seen_box(photo.size, view)
-    for corner, at_x, at_y in ((shown[0, 0], left, top), (shown[-1, -1], right, bottom)):
-        assert corner[0] == pytest.approx(250 * at_x / width, abs=2.5)
-        assert corner[1] == pytest.approx(250 * at_y / height, abs=2.5)
+    red, green, _ = shown[0, 0]
+    assert red == pytest.approx(250 * left / width, abs=2.5)
+    assert green == pytest.approx(250 * top / height, abs=2.5)
+
+    red, green, _ = shown[-1, -1]
+    assert red == pytest.approx(250 * right / width, abs=2.5)
+    assert green == pytest.approx(250 * bottom / height, abs=2.5)
 
 
 def test_a_box_in_a_part_by_hand():
@@ -239,8 +252,8 @@ def test_a_box_in_a_part_by_hand():
 
 
 def test_to_tensor():
-    photo = Image.fromarray(np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3))
-    tensor = to_tensor(photo)
+    levels = np.arange(2 * 3 * 3, dtype=np.uint8)
+    tensor = to_tensor(Image.fromarray(levels.reshape(2, 3, 3)))
     assert tensor.dtype == torch.uint8
     # (colour, row, column): in the picture, the three colours of a pixel are neighbours.
     assert tensor.tolist() == [

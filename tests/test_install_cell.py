@@ -23,7 +23,7 @@ def test_the_cell_takes_an_archive_or_a_checkout_beside_the_notebook(tmp_path, m
     with pytest.raises(FileNotFoundError):
         exec(cell, {})
 
-    # The first two are no checkout of satlib's: they are empty.
+    # An archive beside the notebook is preferred to a checkout around it.
     for name in ("pyproject.toml", "../pyproject.toml", "satlib-main (1).zip"):
         Path(name).touch()
     exec(cell, {})

@@ -188,13 +188,20 @@ def test_pictures_have_the_pixels_of_pillow(page):
 
     random = np.random.default_rng(1)
     begins_with_the_longer = int(PIL.__version__.partition(".")[0]) >= 13
-    for size in [(224, 224), (1, 1), (3, 2000), (2000, 3), (224, 90), (500, 224), (256, 256)]:
-        width, height = size
+    for width, height in (
+        (224, 224),
+        (1, 1),
+        (3, 2000),
+        (2000, 3),
+        (224, 90),
+        (500, 224),
+        (256, 256),
+    ):
         noise = Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8))
         # Before version 13, Pillow begins with the width whatever the shape.
         limit = 0 if width >= height or begins_with_the_longer else 1
         for view in ("whole", "crop"):
-            assert pixels_differ(page, noise, view) <= limit, (size, view)
+            assert pixels_differ(page, noise, view) <= limit, (width, height, view)
 
     photo = next(crops(1, seed=8)).resize((300, 200))
     fading = np.linspace(0, 255, 300).astype(np.uint8)
@@ -238,11 +245,13 @@ def test_captions_and_maps_are_those_of_satlib(page, model):
 def test_the_light_is_that_of_satlib(page):
     photo = next(crops(1, seed=3)).resize((160, 120))
     generator = torch.Generator().manual_seed(0)
-    alpha = torch.softmax(torch.randn(49, generator=generator) * 2, 0)
+    energies = torch.randn(49, generator=generator) * 2
+    alpha = torch.softmax(energies, 0)
     pixels = np.asarray(photo)
     lit = page.evaluate(LIGHT, [pixels.flatten().tolist(), *photo.size, alpha.tolist()])
 
-    (upsampled,) = plots.upsample(alpha.view(1, 7, 7), (120, 160)).numpy()
+    maps = alpha.view(1, 7, 7)
+    (upsampled,) = plots.upsample(maps, (120, 160)).numpy()
     right = plots.light(pixels.astype(np.float32) / 255, upsampled)
     # A canvas has a fourth value a pixel, its opacity.
     found = np.array(lit).reshape(120, 160, 4)[..., :3]
@@ -287,7 +296,8 @@ def test_a_word_follows_the_pointer_before_a_model_has_come_and_the_model_agrees
         box = page.locator("#picture").bounding_box()
         ring = middle(page.locator("#ring").bounding_box())
         corner = (box["x"] + 9, box["y"] + 9)
-        foot = (box["x"] + box["width"] / 2, box["y"] + box["height"] - 9)
+        middle_x, _ = middle(box)
+        foot = (middle_x, box["y"] + box["height"] - 9)
         said = set()
         for place in (ring, corner, foot):
             page.mouse.move(*place)
@@ -306,7 +316,8 @@ def test_a_word_follows_the_pointer_before_a_model_has_come_and_the_model_agrees
 
         page.locator("#sample").click()
         photo = images.open_photo(demo.photographs()[0])
-        (caption,) = Captioner.load(MODELS[1]).caption([photo], beam=1)
+        captioner = Captioner.load(MODELS[1])
+        (caption,) = captioner.caption([photo], beam=1)
         assert finished(page) == caption.text
         # The photographer is named, as the licence asks.
         assert "CC-BY" in page.locator("#credit").text_content()
@@ -328,7 +339,8 @@ def test_a_visit_without_a_network(browser, folder):
         finished(page)
         upload(page, photo)
         assert finished(page) == caption
-        assert all(url.startswith((page.server.address, "blob:", "data:")) for url in page.asked)
+        own = (page.server.address, "blob:", "data:")
+        assert all(url.startswith(own) for url in page.asked)
 
 
 def test_damaged_files_of_a_model(browser, folder, tmp_path):
