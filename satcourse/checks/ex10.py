@@ -330,8 +330,10 @@ def share_on_objects(
         for t, number in enumerate(scenes.mentions(words, scene)):
             if number is not None:
                 y, x = ex02.centre(int(alphas[t].argmax()), (side, side), SIZE)
-                left, top, right, bottom = scene.objects[number].box
-                hits.append(left <= x <= right and top <= y <= bottom)
+                thing = scene.objects[number]
+                (middle_x, middle_y), half = thing.centre, thing.diameter / 2
+                across = middle_x - half <= x <= middle_x + half
+                hits.append(across and middle_y - half <= y <= middle_y + half)
     return sum(hits) / max(1, len(hits))
 
 
