@@ -7,18 +7,14 @@ words of `KINDS` count; those of one kind are equal: "man" for a woman does not 
 """
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
+from pathlib import Path
 
 from satlib.data.text import tokenise
+from satlib.files import read_text
 
 # Common objects of everyday photographs, one kind a line; a plural with -s or -es need not be
 # listed.
-KINDS = (
-    resources.files("satlib.evaluation")
-    .joinpath("kinds.txt")
-    .read_text(encoding="utf-8")
-    .splitlines()
-)
+KINDS = read_text(Path(__file__).with_name("kinds.txt")).splitlines()
 
 
 def _kinds_of_words() -> dict[str, str]:

@@ -134,9 +134,7 @@ class VariationalBound(nn.Module):
         within = captions != PAD
         losses = word_losses(output.logits, captions)  # (B N, C)
         nll = losses.sum(1)
-        if output.places is None:
-            nothing = nll.new_empty(0)
-            return Bound(nll.mean(), nll.detach(), nothing, nothing)
+        assert output.places is not None  # hard attention draws while it trains
 
         # Only a place that was drawn has a score; an expectation has none.
         sampled = within & (output.places >= 0)

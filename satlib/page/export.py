@@ -33,7 +33,6 @@ from satlib.files import write_json
 from satlib.model.attention import Attention
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Annotations, Decoder, State
-from satlib.model.search import content_words
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -148,7 +147,7 @@ def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[st
 
         repeatable = None
         if decoding.no_repeat:  # other programs do not know which words are nouns
-            repeatable = (~content_words(captioner.vocabulary)).nonzero().flatten().tolist()
+            repeatable = (~captioner.content_words).nonzero().flatten().tolist()
         manifest = {
             "format": FORMAT,
             "model": recipe.name,
