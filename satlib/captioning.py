@@ -62,8 +62,8 @@ def waiting(
 ) -> list[Path]:
     """The photographs of files and folders that are not in the table yet, in order.
 
-    Folders are searched with all that is inside them, but for `out`: pictures of attention maps are
-    no photographs. A folder without photographs is in the list itself, and read as an error.
+    Folders are searched with all that is inside them, but for `out`: pictures of attention maps
+    are not photographs. A folder without any is in the list itself, and read as an error.
     """
     from satlib.data import images
 
@@ -142,7 +142,7 @@ def caption_folder(
                 photo, first.words, first.alphas, first.betas, picture, captioner.view
             )
         walk = None
-        if animate and first.words:  # of no word there is no frame
+        if animate and first.words:  # a caption without words has no frames
             walk = file.with_suffix(".webp")
             animation.animate(photo, first.words, first.alphas, walk, captioner.view)
 

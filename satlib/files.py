@@ -201,12 +201,9 @@ def write_safetensors(
     with replacing(path) as partial:
         try:
             save_file(tensors, partial, metadata=metadata)
-        # safetensors does not raise an OSError for a full disk.
+        # For a full disk, safetensors raises an error of its own, which `replacing` does not know.
         except safetensors.SafetensorError as error:
-            reason = " ".join(str(error).split())
-            raise SatlibError(
-                f"cannot write {path}: {reason}; free some space or choose another folder"
-            ) from error
+            raise OSError(0, " ".join(str(error).split())) from error
 
 
 def require_finite(tensors: Mapping[str, "Tensor"], path: Path) -> None:

@@ -110,7 +110,10 @@ def places_by_reshaping(x):
 @right("2.2")
 def field_from_the_top(layers):
     # One unit of the output, widened layer by layer down to the pixels.
-    return reduce(lambda side, layer: (side - 1) * layer[1] + layer[0], reversed(layers), 1)
+    side = 1
+    for kernel, stride in reversed(layers):
+        side = (side - 1) * stride + kernel
+    return side
 
 
 @right("2.3")
@@ -125,7 +128,8 @@ def unpool_by_loop(values, pooled):
 
 @right("2.5")
 def cosines_under_one_root(a, q):
-    return (a * q).sum(1) / (a.square().sum(1) * q.square().sum()).sqrt()
+    squares = a.square().sum(1) * q.square().sum()
+    return (a * q).sum(1) / squares.sqrt()
 
 
 @right("2.6")
@@ -133,9 +137,11 @@ def likeness_by_standardising(picture, channel, place, channels, places):
     unit = {}
     for c in channels:
         x = picture(c, place)
+        x = x - x.mean()
         # Of vectors of mean 0 and length 1, the inner product is the correlation.
-        unit[c] = (x - x.mean()) / (x - x.mean()).norm()
-    return np.mean([(unit[channel] * x).sum() for c, x in unit.items() if c != channel])
+        unit[c] = x / x.norm()
+    others = [x for c, x in unit.items() if c != channel]
+    return np.mean([(unit[channel] * x).sum() for x in others])
 
 
 # --- 3: captions ----------------------------------------------------------------------------------
@@ -248,7 +254,8 @@ def step_by_log_softmax(model, optimiser, a, captions):
 @right("4.8")
 def outside_by_the_nearest_blend(a, k):
     """Frank and Wolfe's algorithm: the blend of the others that is nearest to vector k."""
-    others = torch.cat([a[:k], a[k + 1 :]]).double() - a[k]
+    others = torch.cat([a[:k], a[k + 1 :]]).double()
+    others = others - a[k]
     z = others.mean(0)
     for step in range(3000):
         i = (others @ z).argmin()
@@ -412,7 +419,8 @@ def best_lie(references):
     tried = []
     for words in map(str.split, references):
         for place, word in enumerate(words):
-            changed = " ".join([*words[:place], OPPOSITES.get(word, word), *words[place + 1 :]])
+            opposite = OPPOSITES.get(word, word)
+            changed = " ".join([*words[:place], opposite, *words[place + 1 :]])
             if scenes.grammar.parse(changed) != scenes.grammar.parse(references[0]):
                 tried.append(changed)
 
@@ -439,7 +447,8 @@ def as_cross_entropies(counts):
     logits = counts.clamp(min=1e-30).log()
     p = counts / counts.sum()
     # A distribution's cross-entropy with itself is its entropy.
-    return math.log(counts.numel()), functional.cross_entropy(logits[None], p[None]).item()
+    entropy = functional.cross_entropy(logits[None], p[None])
+    return math.log(counts.numel()), entropy.item()
 
 
 @right("8.2")
@@ -493,8 +502,9 @@ def sums_over_all_words(decoder, optimiser, scaler, parts, half, most):
 def faster_by_every_toss(ours, theirs):
     won = sum(a < b for a, b in zip(ours, theirs, strict=True))
     # If neither is faster, each pair is the toss of a fair coin.
-    tosses = [sum(each) >= won for each in itertools.product((0, 1), repeat=len(ours))]
-    return sum(tosses) / len(tosses) <= 0.05
+    tosses = list(itertools.product((0, 1), repeat=len(ours)))
+    as_many = sum(sum(toss) >= won for toss in tosses)
+    return as_many / len(tosses) <= 0.05
 
 
 # --- 9: reading the model -------------------------------------------------------------------------
@@ -506,7 +516,8 @@ def by_distance(alpha, mask, tolerance):
     sides = zip(cell, mask.shape, alpha.shape, strict=True)
     # The middle of the cell, in pixels whose own middles have whole coordinates.
     middle = [(at + 0.5) * pixels / cells - 0.5 for at, pixels, cells in sides]
-    return min(math.dist(middle, pixel) for pixel in mask.nonzero().tolist()) <= tolerance
+    nearest = min(math.dist(middle, pixel) for pixel in mask.nonzero().tolist())
+    return nearest <= tolerance
 
 
 @right("9.2")
@@ -545,8 +556,10 @@ def weights_one_by_one(q, k, heads, visible=None):
         allowed = list(range(k.shape[1]))
         if visible is not None:
             allowed = visible[t].nonzero().flatten().tolist()
-        products = [q[b, t, share].dot(k[b, i, share]) for i in allowed]
-        result[b, head, t, allowed] = torch.softmax(torch.stack(products) / width**0.5, 0)
+        query = q[b, t, share]
+        products = [query.dot(k[b, i, share]) for i in allowed]
+        energies = torch.stack(products) / width**0.5
+        result[b, head, t, allowed] = torch.softmax(energies, 0)
     return result
 
 
@@ -558,8 +571,13 @@ def contexts_by_einsum(alpha, v):
 
 @right("10.3")
 def visible_pair_by_pair(p, w):
-    rows = [[j < p or p <= j <= i for j in range(p + w)] for i in range(p + w)]
-    return torch.tensor(rows)
+    C = p + w
+    visible = torch.zeros(C, C, dtype=torch.bool)
+    for i in range(C):
+        for j in range(C):
+            # The prefix sees itself whole; a word sees itself and what is before it.
+            visible[i, j] = j < p or p <= j <= i
+    return visible
 
 
 @right("10.4")

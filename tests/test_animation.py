@@ -10,7 +10,11 @@ from satlib.evaluation import animation
 
 @pytest.mark.parametrize(
     ("size", "words"),
-    [((320, 160), "a dog runs"), ((120, 320), "a brown dog runs over the wet grass")],
+    [
+        # Wide, and so tall that the sentence has to be broken.
+        ((320, 160), "a dog runs"),
+        ((120, 320), "a brown dog runs over the wet grass"),
+    ],
 )
 def test_the_light_walks_along_the_sentence(tmp_path, monkeypatch, size, words):
     """At word t the light is on the t-th column; the frames show each word for its time."""

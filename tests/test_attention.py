@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 from satlib.model import attention
 
@@ -24,11 +25,20 @@ def by_loop(energy, a_i, h):
     W_h = energy.state.weight.tolist()
     v = energy.energy.weight[0].tolist()
 
-    units = [math.tanh(dot(W_a[k], a_i) + b[k] + dot(W_h[k], h)) for k in range(WIDTH)]
+    units = []
+    for k in range(WIDTH):
+        total = dot(W_a[k], a_i) + b[k] + dot(W_h[k], h)
+        units.append(math.tanh(total))
     return dot(v, units)
 
 
-@pytest.mark.parametrize(("D", "n"), [(4, 4), (3, 5)])
+@pytest.mark.parametrize(
+    ("D", "n"),
+    [
+        (4, 4),
+        (3, 5),
+    ],
+)
 def test_energy_equals_a_loop_over_places(D, n):
     torch.manual_seed(0)
     energy = attention.AdditiveEnergy(D, n, WIDTH).double()
@@ -38,8 +48,9 @@ def test_energy_equals_a_loop_over_places(D, n):
     expected = torch.empty(B, L).double()
     for b in range(B):
         for i in range(L):
-            expected[b, i] = by_loop(energy, a[b, i].tolist(), h[b].tolist())
-    torch.testing.assert_close(energy(energy.annotation(a), h), expected)
+            a_i = a[b, i].tolist()
+            expected[b, i] = by_loop(energy, a_i, h[b].tolist())
+    assert_close(energy(energy.annotation(a), h), expected)
 
 
 def test_gradients_by_finite_differences():
@@ -57,14 +68,16 @@ def test_gradients_by_finite_differences():
 def test_weights_and_context_by_hand():
     """Energies ln 1, ln 2, ln 5 weigh 1/8, 2/8, 5/8."""
     soft = attention.create("soft", 1, 1, 1)
-    a = torch.tensor([1.0, 2.0, 5.0]).log().view(1, 3, 1)
+    energies = torch.tensor([1.0, 2.0, 5.0]).log()
+    a = energies.view(1, 3, 1)
     # The vectors are their own energies, so that softmax and sum can be done by hand.
     soft.energy.forward = lambda keys, h: a.squeeze(2)
 
     z, alpha, _ = soft(a, soft.keys(a), torch.ones(1, 1))
-    torch.testing.assert_close(alpha, torch.tensor([[0.125, 0.25, 0.625]]))
+    assert_close(alpha, torch.tensor([[0.125, 0.25, 0.625]]))
     # The first place adds nothing: ln 1 is 0.
-    torch.testing.assert_close(z, torch.tensor([[0.25 * math.log(2) + 0.625 * math.log(5)]]))
+    expected = 0.25 * math.log(2) + 0.625 * math.log(5)
+    assert_close(z, torch.tensor([[expected]]))
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.floats(0.1, 30))
@@ -76,20 +89,20 @@ def test_weights_are_a_distribution_and_follow_the_places(batch, places, scale):
     a = scale * torch.randn(batch, places, 3)
     h = torch.randn(batch, 5)
     z, alpha, _ = soft(a, soft.keys(a), h)
-    torch.testing.assert_close(alpha.sum(1), torch.ones(batch))
+    assert_close(alpha.sum(1), torch.ones(batch))
 
     order = torch.randperm(places)
     permuted = a[:, order]
     z_permuted, alpha_permuted, _ = soft(permuted, soft.keys(permuted), h)
-    torch.testing.assert_close(alpha_permuted, alpha[:, order], atol=1e-5, rtol=1e-4)
+    assert_close(alpha_permuted, alpha[:, order], atol=1e-5, rtol=1e-4)
     # The context is a sum of vectors of this scale, and so is its rounding error.
-    torch.testing.assert_close(z_permuted, z, atol=1e-4 * scale, rtol=1e-4)
+    assert_close(z_permuted, z, atol=1e-4 * scale, rtol=1e-4)
 
 
 def test_without_attention_every_place_weighs_the_same():
     none = attention.create("none", 3, 5, WIDTH)
     a = torch.randn(B, L, 3)
     z, alpha, _ = none(a, none.keys(a), torch.randn(B, 5))
-    torch.testing.assert_close(z, a.mean(1))
-    torch.testing.assert_close(alpha, torch.full((B, L), 1 / L))
+    assert_close(z, a.mean(1))
+    assert_close(alpha, torch.full((B, L), 1 / L))
     assert not list(none.parameters())

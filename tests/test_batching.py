@@ -11,7 +11,11 @@ from satlib.data.text import END, PAD, Vocabulary
 
 def pairs_of(lengths):
     """A caption of each length, all of different words, each with an image of its own."""
-    return [Pair(f"{i}.jpg", (*[2 + i] * length, END)) for i, length in enumerate(lengths)]
+    made = []
+    for i, length in enumerate(lengths):
+        words = [2 + i] * length
+        made.append(Pair(f"{i}.jpg", (*words, END)))
+    return made
 
 
 some_pairs = st.lists(st.integers(1, 9), min_size=1, max_size=200).map(pairs_of)
@@ -28,7 +32,8 @@ def test_every_caption_exactly_once_and_one_length_a_batch(all_pairs, batch_size
         # All have one length: the end mark is the last of each row and nowhere else.
         assert (batch.captions[:, -1] == END).all()
         assert (batch.captions[:, :-1] != END).all()
-        seen.update(map(Pair, batch.image_ids, map(tuple, batch.captions.tolist())))
+        for image_id, caption in zip(batch.image_ids, batch.captions.tolist(), strict=True):
+            seen[Pair(image_id, tuple(caption))] += 1
     assert seen == Counter(all_pairs)
     assert len(drawn) == len(batches)
 
@@ -48,7 +53,13 @@ def test_the_order_is_fixed_by_seed_and_epoch(kind):
 
     assert order(0, 1) == order(0, 1)
     # Another seed or another epoch gives another order; that two agree by chance is hopeless.
-    assert len({order(0, 1), order(0, 2), order(1, 1), order(1, 2)}) == 4
+    different = {
+        order(0, 1),
+        order(0, 2),
+        order(1, 1),
+        order(1, 2),
+    }
+    assert len(different) == 4
 
 
 def test_pairs_of_usable_captions():

@@ -4,6 +4,7 @@ and gradients.
 
 import bench
 import torch
+from torch.testing import assert_close
 
 from satlib.model.decoder import Decoder
 from satlib.model.objective import doubly_stochastic_penalty, negative_log_likelihood
@@ -28,18 +29,19 @@ def test_the_baseline_gives_the_same_logits_maps_and_gradients():
     for row, length in enumerate(lengths):
         one = slice(row, row + 1)
         alone = decoder(a[one], captions[one, :length])
-        torch.testing.assert_close(logits[one, :length], alone.logits)
-        torch.testing.assert_close(alphas[one, :length], alone.alphas)
+        assert_close(logits[one, :length], alone.logits)
+        assert_close(alphas[one, :length], alone.alphas)
 
     # Whole captions, because satlib's losses of a batch are of one length.
     baseline.loss(a, captions, torch.full((4,), 6)).backward()
     output = decoder(a, captions)
     nll = negative_log_likelihood(output.logits, captions)
     # The baseline's loss is a mean over words, satlib's nll a sum over them.
-    loss = nll.mean() / 6 + doubly_stochastic_penalty(output.alphas).mean()
+    penalty = doubly_stochastic_penalty(output.alphas)
+    loss = nll.mean() / 6 + penalty.mean()
     loss.backward()
 
     keys = decoder.attention.energy.annotation
-    torch.testing.assert_close(baseline.annotation.weight.grad, keys.weight.grad)
-    torch.testing.assert_close(baseline.output.weight.grad, decoder.output.weight.grad)
-    torch.testing.assert_close(baseline.embedding.weight.grad, decoder.embedding.weight.grad)
+    assert_close(baseline.annotation.weight.grad, keys.weight.grad)
+    assert_close(baseline.output.weight.grad, decoder.output.weight.grad)
+    assert_close(baseline.embedding.weight.grad, decoder.embedding.weight.grad)

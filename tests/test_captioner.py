@@ -9,6 +9,7 @@ import pytest
 import tiny
 import torch
 from refusals import refused
+from torch.testing import assert_close
 
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
@@ -87,7 +88,8 @@ class TestFile:
                 bound = value.abs() * 2**-11 + 2**-24
             else:
                 # Half a step; a step is a row's greatest number over 127.
-                bound = (value.abs().amax(1, keepdim=True) / 254 * 1.001).expand_as(value)
+                greatest = value.abs().amax(1, keepdim=True)
+                bound = (greatest / 254 * 1.001).expand_as(value)
             found = loaded.decoder.state_dict()[name]
             assert found.dtype == value.dtype
             assert ((found - value).abs() <= bound).all(), name
@@ -110,8 +112,8 @@ class TestFile:
         loaded = Captioner.load(tmp_path)
         found = loaded.encoder.state_dict()
         for name, value in made.encoder.state_dict().items():
-            torch.testing.assert_close(found[name], value, rtol=0.01, atol=0.02)
-        torch.testing.assert_close(first_maps(made), first_maps(loaded), rtol=0.05, atol=0.01)
+            assert_close(found[name], value, rtol=0.01, atol=0.02)
+        assert_close(first_maps(made), first_maps(loaded), rtol=0.05, atol=0.01)
 
 
 class TestRefusals:
@@ -128,7 +130,12 @@ class TestRefusals:
 class TestNotFinite:
     @pytest.mark.parametrize(
         ("storage", "value"),
-        [("float32", math.nan), ("int8", -math.inf), ("float16", 1e5), ("int8", 1e5)],
+        [
+            ("float32", math.nan),
+            ("int8", -math.inf),
+            ("float16", 1e5),
+            ("int8", 1e5),
+        ],
     )
     def test_is_not_written(self, captioner, tmp_path, storage, value):
         """float16 ends at 65,504; vectors are in float16 in int8 files, too."""
@@ -146,7 +153,7 @@ class TestCaption:
             steps = len(caption.words) + 1
             assert caption.alphas.shape == (steps, 2, 2)
             assert caption.betas.shape == (steps,)
-            torch.testing.assert_close(caption.alphas.sum((1, 2)), torch.ones(steps))
+            assert_close(caption.alphas.sum((1, 2)), torch.ones(steps))
             assert ((caption.betas >= 0) & (caption.betas <= 1)).all()
             assert caption.log_probability < 0
             assert caption.text.split() == caption.words
@@ -167,7 +174,7 @@ class TestCaption:
         # Sums in batches of another size are rounded otherwise.
         for one, other in zip(together, alone, strict=True):
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
-            torch.testing.assert_close(one.alphas, other.alphas, atol=1e-5, rtol=1e-4)
+            assert_close(one.alphas, other.alphas, atol=1e-5, rtol=1e-4)
 
     def test_training_goes_on_in_training_mode(self, captioner):
         captioner.train()

@@ -147,7 +147,8 @@ def test_ground_by_entities(run, folder, tmp_path, capsys):
     for text in references:
         first, rest = text.split(" ", 1)
         captions.append(f"[/EN#1/other {first}] {rest}")
-    xml = entities_files.annotation((224, 224), ((("1",), (0, 0, 224, 224)),))
+    everything = (("1",), (0, 0, 224, 224))
+    xml = entities_files.annotation((224, 224), (everything,))
     path = entities_files.write(tmp_path / "entities", {"10": (xml, captions)})
 
     root, model = run
@@ -227,7 +228,8 @@ def test_a_folder_is_captioned_into_a_table_that_a_stop_leaves_whole(run, tmp_pa
     assert images == [str(photos / name) for name in names]
 
     # After a stop: the heading and three photographs are there.
-    table.write_text("".join(whole.splitlines(keepends=True)[:4]), encoding="utf-8")
+    lines = whole.splitlines(keepends=True)
+    table.write_text("".join(lines[:4]), encoding="utf-8")
     capsys.readouterr()
     satlib(*command)
     assert table.read_text(encoding="utf-8") == whole
@@ -304,7 +306,7 @@ class TestMistakes:
 
         line = mistake(capsys, "export", run[1], tmp_path / "model.pt")
         assert "must end in .safetensors" in line
-        assert "no file and no data set" in mistake(capsys, "table", "flickr9k")
+        assert "neither a file nor a data set" in mistake(capsys, "table", "flickr9k")
 
         # Without its features, which another root has.
         common = ["own-folder", *changes(folder), "--data", tmp_path, "--out", tmp_path / "run"]

@@ -5,6 +5,7 @@ equation 7.
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from satlib.model.decoder import Decoder, State
 from satlib.recipe import DecoderConfig
@@ -42,7 +43,9 @@ def test_step_equals_lstm_cell_with_merged_weights(attention, gate):
     a = torch.randn(B, L, D).double()
     # -1 stands for the word before the first.
     word = torch.tensor([3, -1, 5])
-    state = State(torch.randn(B, 8).double(), torch.randn(B, 8).double())
+    h = torch.randn(B, 8).double()
+    c = torch.randn(B, 8).double()
+    state = State(h, c)
     annotations = model.project(a)
     E_y = model.embed(word)
     step = model.step(annotations, state, model.gates_word(E_y))
@@ -55,11 +58,11 @@ def test_step_equals_lstm_cell_with_merged_weights(attention, gate):
     gated = beta.unsqueeze(1) * z
     h, c = lstm_cell(model)(torch.cat([E_y, gated], 1), state)
 
-    torch.testing.assert_close(step.state.h, h)
-    torch.testing.assert_close(step.state.c, c)
-    torch.testing.assert_close(step.beta, beta)
-    torch.testing.assert_close(step.alpha, alpha)
-    torch.testing.assert_close(step.z, gated)
+    assert_close(step.state.h, h)
+    assert_close(step.state.c, c)
+    assert_close(step.beta, beta)
+    assert_close(step.alpha, alpha)
+    assert_close(step.z, gated)
 
 
 def test_first_word_sees_a_zero_embedding():
@@ -67,7 +70,8 @@ def test_first_word_sees_a_zero_embedding():
     embedded = model.embed(torch.tensor([-1, 0, 1]))
     zeros = torch.zeros(1, 7).double()
     # The end mark, 0, has an embedding like any word.
-    assert torch.equal(embedded, torch.cat([zeros, model.embedding.weight[:2]]))
+    words = model.embedding.weight[:2]
+    assert torch.equal(embedded, torch.cat([zeros, words]))
 
 
 @pytest.mark.parametrize("output_tanh", [True, False])
@@ -87,7 +91,7 @@ def test_sequence_equals_steps_one_by_one(output_tanh):
     annotations = model.project(a)
     previous = torch.full((B,), -1)
     for t in range(C):
-        torch.testing.assert_close(output.states[:, t], state.h)
+        assert_close(output.states[:, t], state.h)
         E_y = model.embed(previous)
         state, z, alpha, beta, _ = model.step(annotations, state, model.gates_word(E_y))
 
@@ -99,9 +103,9 @@ def test_sequence_equals_steps_one_by_one(output_tanh):
             deep = torch.tanh(deep)
         logits = deep @ model.output.weight.T + model.output.bias
 
-        torch.testing.assert_close(output.logits[:, t], logits)
-        torch.testing.assert_close(output.alphas[:, t], alpha)
-        torch.testing.assert_close(output.betas[:, t], beta)
+        assert_close(output.logits[:, t], logits)
+        assert_close(output.alphas[:, t], alpha)
+        assert_close(output.betas[:, t], beta)
         previous = captions[:, t]
 
 
@@ -125,11 +129,11 @@ def test_initial_state_reads_the_mean_annotation_vector():
 
     # The mean does not depend on the order of the places.
     shuffled = a[:, torch.randperm(L)]
-    torch.testing.assert_close(state, model.initial_state(shuffled))
+    assert_close(state, model.initial_state(shuffled))
 
     first, *_, last, _ = model.initial_h
     hidden = torch.relu(a.mean(1) @ first.weight.T + first.bias)
-    torch.testing.assert_close(state.h, torch.tanh(hidden @ last.weight.T + last.bias))
+    assert_close(state.h, torch.tanh(hidden @ last.weight.T + last.bias))
     # The memory has a network of its own.
     assert not torch.allclose(state.h, state.c)
 
@@ -175,9 +179,11 @@ def test_the_initial_mlp_drops_between_its_layers_and_logits_twice():
     # The same seed, so that the same units are dropped in the same order.
     torch.manual_seed(3)
     drop = torch.nn.functional.dropout
-    deep = E_y + model.output_state(drop(h, 0.5)) + z @ model.output_context.weight.T
-    logits = drop(deep, 0.5) @ model.output.weight.T + model.output.bias
-    torch.testing.assert_close(found, logits)
+    L_h_h = model.output_state(drop(h, 0.5))
+    L_z_z = z @ model.output_context.weight.T
+    deep = drop(E_y + L_h_h + L_z_z, 0.5)
+    logits = deep @ model.output.weight.T + model.output.bias
+    assert_close(found, logits)
 
 
 def in_bf16(trained):
@@ -200,7 +206,8 @@ def in_bf16(trained):
 
     copies = set()
     for tensor in kept:
-        if tensor.dtype == torch.bfloat16 and tensor.numel() == a.numel():
+        as_large = tensor.numel() == a.numel()
+        if as_large and tensor.dtype == torch.bfloat16:
             copies.add(tensor.data_ptr())
     gradients = [weight.grad for weight in model.parameters()]
     return len(copies), [logits.detach(), gradients]
@@ -215,4 +222,4 @@ def test_in_bf16_the_vectors_of_a_frozen_encoder_are_rounded_once():
     # The keys have a copy of their own; beside it is one for all words, or one for each.
     assert frozen_copies == 2
     assert trained_copies == C + 1
-    torch.testing.assert_close(frozen, trained, rtol=0, atol=0)
+    assert_close(frozen, trained, rtol=0, atol=0)

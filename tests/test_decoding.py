@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import tiny
 import torch
+from torch.testing import assert_close
 
 from satlib.data.text import END, UNKNOWN, Vocabulary
 from satlib.model.decoder import Decoder
@@ -41,7 +42,7 @@ def sample(model, a, max_length, temperature=1.0, seed=0):
 
 def log_p(model, a, words):
     """log p(y|a) of a whole caption by teacher forcing: an independent path through the model."""
-    captions = torch.tensor([[*words, END]])
+    captions = torch.tensor([[*words, END]])  # (1, C)
     log_p = model(a, captions).logits.log_softmax(2)
     return log_p.gather(2, captions.unsqueeze(2)).sum().item()
 
@@ -56,7 +57,15 @@ def every_caption(model, a, max_length):
 
 
 @pytest.mark.parametrize("once", [None, ONCE])
-@pytest.mark.parametrize(("seed", "max_length"), [(0, 1), (1, 2), (0, 3), (2, 3)])
+@pytest.mark.parametrize(
+    ("seed", "max_length"),
+    [
+        (0, 1),
+        (1, 2),
+        (0, 3),
+        (2, 3),
+    ],
+)
 def test_a_full_beam_is_exhaustive_search(seed, max_length, once):
     model, a = decoder(seed)
     # So wide that no candidate is ever dropped.
@@ -69,7 +78,7 @@ def test_a_full_beam_is_exhaustive_search(seed, max_length, once):
             expected = [(p, words) for p, words in expected if not stutters(words)]
         assert [h.words for h in found[image]] == [words for _, words in expected]
         log_ps = [h.log_probability for h in found[image]]
-        torch.testing.assert_close(log_ps, [p for p, _ in expected])
+        assert_close(log_ps, [p for p, _ in expected])
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -87,8 +96,8 @@ def test_log_probability_and_maps_are_those_of_the_words(beam):
 
             output = model(own, torch.tensor([[*h.words, END]]))
             assert math.isclose(h.log_probability, log_p(model, own, h.words), abs_tol=1e-6)
-            torch.testing.assert_close(h.alphas, output.alphas[0])
-            torch.testing.assert_close(h.betas, output.betas[0])
+            assert_close(h.alphas, output.alphas[0])
+            assert_close(h.betas, output.betas[0])
 
 
 def test_beam_one_is_greedy():
@@ -104,8 +113,11 @@ def test_sampling_follows_the_distribution():
     """Frequencies of 20,000 samples against enumerated probabilities, four standard errors."""
     model, a = decoder(1, sharpness=1.0)
     n = 20_000
-    drawn = sample(model, a[:1].expand(n, -1, -1), max_length=2, seed=1)
-    counts = Counter(tuple(row[: row.index(END)]) for row in drawn.words.tolist())
+    same_image = a[:1].expand(n, -1, -1)
+    drawn = sample(model, same_image, max_length=2, seed=1)
+    counts = Counter()
+    for row in drawn.words.tolist():
+        counts[tuple(row[: row.index(END)])] += 1
 
     # UNKNOWN is left out at each step, and at the last step only the end may follow: so the
     # probabilities are normalised anew at each step.
@@ -158,14 +170,16 @@ def test_a_rollout_by_hand(temperature):
         assert (made.log_p[row, length:] == 0).all()
         assert (made.log_policy[row, length:] == 0).all()
 
-        output = model(a[row : row + 1], made.words[row : row + 1, :length])
-        torch.testing.assert_close(made.alphas[row, :length], output.alphas[0])
-        torch.testing.assert_close(made.betas[row, :length], output.betas[0])
+        one = slice(row, row + 1)
+        output = model(a[one], made.words[one, :length])
+        assert_close(made.alphas[row, :length], output.alphas[0])
+        assert_close(made.betas[row, :length], output.betas[0])
 
         for t in range(length):
             word = made.words[row, t]
             log_p = output.logits[0, t].log_softmax(0)
-            assert made.log_p[row, t].item() == pytest.approx(log_p[word].item())
+            expected = log_p[word].item()
+            assert made.log_p[row, t].item() == pytest.approx(expected)
 
             may_follow = [END] if t == 4 else [END, *WORDS]
             # The draw at temperature 0 has no distribution; its policy is that at 1.
@@ -173,7 +187,8 @@ def test_a_rollout_by_hand(temperature):
             log_policy = policy[may_follow.index(word)].item()
             assert made.log_policy[row, t].item() == pytest.approx(log_policy, abs=1e-12)
             if temperature == 0:
-                assert word == may_follow[int(log_p[may_follow].argmax())]
+                likeliest = int(log_p[may_follow].argmax())
+                assert word == may_follow[likeliest]
 
 
 def plain_beam_search(model, a, beam, max_length, normalisation, once):
@@ -196,12 +211,21 @@ def plain_beam_search(model, a, beam, max_length, normalisation, once):
         for total, words in candidates[:beam]:
             if words[-1] == END:
                 ended.append((total / (t + 1) ** normalisation, words[:-1]))
-        living = [(total, words) for total, words in candidates if words[-1] != END][:beam]
+        going_on = [(total, words) for total, words in candidates if words[-1] != END]
+        living = going_on[:beam]
     return sorted(ended, reverse=True)[:beam]
 
 
 @pytest.mark.parametrize("once", [None, ONCE])
-@pytest.mark.parametrize(("beam", "normalisation"), [(1, 0.7), (2, 0.0), (2, 1.0), (3, 0.7)])
+@pytest.mark.parametrize(
+    ("beam", "normalisation"),
+    [
+        (1, 0.7),
+        (2, 0.0),
+        (2, 1.0),
+        (3, 0.7),
+    ],
+)
 def test_a_narrow_beam_is_the_plain_one(beam, normalisation, once):
     for seed in (0, 7, 9):
         model, a = decoder(seed, sharpness=2.0)
@@ -210,7 +234,8 @@ def test_a_narrow_beam_is_the_plain_one(beam, normalisation, once):
             model.output.bias[END] += 1
 
         for image, found in enumerate(beam_search(model, a, beam, 4, normalisation, once)):
-            expected = plain_beam_search(model, a[image : image + 1], beam, 4, normalisation, once)
+            own = a[image : image + 1]
+            expected = plain_beam_search(model, own, beam, 4, normalisation, once)
             assert [h.words for h in found] == [words for _, words in expected]
             scores = [h.log_probability / (len(h.words) + 1) ** normalisation for h in found]
             assert scores == pytest.approx([score for score, _ in expected])
@@ -239,7 +264,8 @@ def test_words_that_may_be_repeated():
     vocabulary = Vocabulary(["the", "dog", "with", "球", "red", "ein"])
     once = content_words(vocabulary).tolist()
     # The first two words of a vocabulary are the end mark and the unknown word.
-    assert [vocabulary.words[i] for i in range(2, 8) if once[i]] == ["dog", "red", "ein"]
+    found = [vocabulary.words[i] for i in range(2, 8) if once[i]]
+    assert found == ["dog", "red", "ein"]
     assert not once[END]
     # Which words are content is known for English alone.
     assert not content_words(Vocabulary(["ein", "hund", "in"])).any()

@@ -1,4 +1,6 @@
-"""Drawings: nothing cut off, nothing on top of anything else, and they show what they were given."""
+"""Drawings: nothing cut off, nothing on top of anything else, and they show what they were
+given.
+"""
 
 import itertools
 from collections import Counter
@@ -55,7 +57,13 @@ def test_a_gallery_is_whole_and_marks_wrong_words():
     assert italics == ["triangle", "orange"] * 5
 
 
-@pytest.mark.parametrize(("size", "view"), [((320, 240), "crop"), ((240, 320), "whole")])
+@pytest.mark.parametrize(
+    ("size", "view"),
+    [
+        ((320, 240), "crop"),
+        ((240, 320), "whole"),
+    ],
+)
 def test_each_place_has_its_answer_where_it_lies(size, view):
     words = [["blue", "red", "purple"], ["red", "striped", "antidisestablishmentarianism"]]
     answers = [[(word, len(word) / 30) for word in row] for row in words]

@@ -10,6 +10,7 @@ import torch
 from PIL import ImageOps
 from torch import nn
 from torch.nn import functional
+from torch.testing import assert_close
 
 from satcourse import demo
 from satlib import recipe
@@ -94,7 +95,12 @@ def test_places_are_in_rows_from_the_top_left(made, name):
 
     # A picture for each corner, grey but for a spot in it.
     grey = torch.full((1, 3, 224, 224), 127.0)
-    corners = ((0, 0), (0, 1), (1, 0), (1, 1))
+    corners = (
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    )
     spots = grey.repeat(4, 1, 1, 1)
     for picture, (bottom, right) in zip(spots, corners, strict=True):
         rows = slice(202 * bottom, 202 * bottom + 22)
@@ -102,7 +108,8 @@ def test_places_are_in_rows_from_the_top_left(made, name):
         picture[:, rows, columns] = 255.0 * torch.rand(3, 22, 22)
 
     with torch.inference_mode():
-        change = (encoder(spots) - encoder(grey)).norm(dim=2).view(-1, h, w)
+        difference = encoder(spots) - encoder(grey)  # (4, L, D)
+    change = difference.norm(dim=2).view(-1, h, w)
     for map, (bottom, right) in zip(change, corners, strict=True):
         y = bottom * (h - 1)
         x = right * (w - 1)
@@ -127,7 +134,9 @@ class TestVGG19:
         # The means of ImageNet's training images, as the authors of VGG give them.
         prepared = torch.stack([blue - 103.939, green - 116.779, red - 123.68]).unsqueeze(0)
         first = oxford.body[0]
-        wanted = functional.conv2d(prepared, first.weight.double(), first.bias.double(), padding=1)
+        weight = first.weight.double()
+        bias = first.bias.double()
+        wanted = functional.conv2d(prepared, weight, bias, padding=1)
 
         seen = []
 
@@ -139,7 +148,7 @@ class TestVGG19:
         with torch.inference_mode():
             oxford(photo)
         handle.remove()
-        torch.testing.assert_close(seen[0].double(), wanted, rtol=1e-4, atol=1e-2)
+        assert_close(seen[0].double(), wanted, rtol=1e-4, atol=1e-2)
 
     def test_it_sees(self, oxford):
         """Each changed photograph is nearest, by its mean annotation vector, to the photograph that
@@ -180,11 +189,13 @@ class TestEfficientNetLite:
             maps.square().sum().backward()
             expected.square().sum().backward()
 
-        for one, other in (
-            (gradients(ours), gradients(theirs)),
-            (ours.state_dict().values(), theirs.state_dict().values()),
-        ):
-            assert all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
+        for one, other in zip(gradients(ours), gradients(theirs), strict=True):
+            assert torch.equal(one, other)
+
+        # The state has the statistics, too, which two batches have moved.
+        states = zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True)
+        for one, other in states:
+            assert torch.equal(one, other)
 
     def test_the_packaged_weights_classify_imagenet(self):
         """Classifier and preparation included: a cat is a cat, a telephone is one."""
@@ -212,7 +223,7 @@ class TestEfficientNetLite:
         larger = functional.interpolate(photo.float(), size=(288, 288), mode="bilinear")
         with torch.inference_mode():
             expected = encoders.create("efficientnet-lite0")(larger)
-            torch.testing.assert_close(encoder(photo), expected, rtol=1e-4, atol=1e-4)
+            assert_close(encoder(photo), expected, rtol=1e-4, atol=1e-4)
 
 
 def gradients(network):
@@ -226,7 +237,7 @@ def test_a_batch_is_encoded_in_parts_unless_its_statistics_count():
         whole = encoder(pixels)
         # In parts of 2, 2 and 1; in training, that would be another mean and variance for each.
         encoder.at_once = 2
-        torch.testing.assert_close(encoder(pixels), whole)
+        assert_close(encoder(pixels), whole)
 
 
 def test_statistics_are_frozen_on_several_gpus_too():
@@ -257,10 +268,18 @@ def test_an_encoder_that_a_model_did_not_train_is_named(tmp_path):
         encoders.create(f"model:{tmp_path}")
 
 
-@pytest.mark.parametrize(("row", "column"), [(7, 4), (0, 13), (13, 1)])
+# Inside, in a corner, and at an edge.
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        (7, 4),
+        (0, 13),
+        (13, 1),
+    ],
+)
 def test_the_small_encoder_sees_58_x_58_pixels_with_its_cell_in_the_middle(row, column):
-    """With equal weights everywhere: a place depends on its cell of 16 pixels and on 21 more on each
-    side, inside the image.
+    """With equal weights everywhere: a place depends on its cell of 16 pixels and on 21 more on
+    each side, inside the image.
     """
     encoder = encoders.create("small", pretrained=False).eval()
     # With random weights, a gradient could be 0 by chance.

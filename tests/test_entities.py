@@ -66,7 +66,10 @@ def test_phrases_by_hand(entities):
 
 def test_several_boxes_several_entities_and_boxes_a_little_outside(tmp_path):
     # The first box is of both entities; both leave the picture of 200 x 100 pixels a little.
-    objects = ((("1", "2"), (-2, 0, 100, 101)), (("1",), (100, 0, 202, 50)))
+    objects = (
+        (("1", "2"), (-2, 0, 100, 101)),
+        (("1",), (100, 0, 202, 50)),
+    )
     xml = annotation(objects=objects)
     caption = (
         "[/EN#1/people Two men] and [/EN#2/people one] and [/EN#9/other something] [/EN#2/people .]"
@@ -83,17 +86,27 @@ def test_several_boxes_several_entities_and_boxes_a_little_outside(tmp_path):
 
 @pytest.mark.parametrize("view", ["whole", "crop"])
 @pytest.mark.parametrize(
-    ("size", "squeezed"), [((500, 400), None), ((300, 900), (224, 224)), ((500, 400), (288, 288))]
+    ("size", "squeezed"),
+    [
+        ((500, 400), None),
+        ((300, 900), (224, 224)),
+        ((500, 400), (288, 288)),
+    ],
 )
 def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
     """Against the picture itself: a white box drawn on black, squeezed as the file is, and as
     encoders see it.
     """
     width, height = size
-    left, top = round(0.3 * width), round(0.35 * height)
-    right, bottom = round(0.6 * width), round(0.6 * height)
+    left = round(0.3 * width)
+    top = round(0.35 * height)
+    right = round(0.6 * width)
+    bottom = round(0.6 * height)
     # The second object is a speck in the corner.
-    objects = ((("1",), (left, top, right, bottom)), (("2",), (1, 1, 3, 3)))
+    objects = (
+        (("1",), (left, top, right, bottom)),
+        (("2",), (1, 1, 3, 3)),
+    )
     caption = "[/EN#1/other Box] [/EN#2/other corner]"
     place = entities_files.write(tmp_path, {"1": (annotation(size, objects), [caption])})
     part = images.seen_part(squeezed or size, view)
@@ -104,7 +117,8 @@ def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
     photo = Image.fromarray(pixels)
     if squeezed:
         photo = photo.resize(squeezed)
-    ys, xs = np.nonzero(np.asarray(images.square(photo, view))[:, :, 0] > 127)
+    square = np.asarray(images.square(photo, view))
+    ys, xs = np.nonzero(square[:, :, 0] > 127)
     seen = np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
     assert np.abs(224 * np.array(first.boxes[0]) - seen).max() <= 1.5
 

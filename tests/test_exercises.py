@@ -29,6 +29,7 @@ def verdict(id, answer):
     return printed.getvalue().strip()
 
 
+# Its source is read, so it has to stand in a file.
 def blank(*inputs):
     """Only a docstring."""
 
@@ -83,7 +84,8 @@ def test_progress(monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["1 of 8 done: 5.1", "not right yet: 5.2", "blank: 5.3"]
     # All but the first are left.
-    minutes = sum(task.minutes for task in list(chapter(5).values())[1:])
+    tasks = list(chapter(5).values())
+    minutes = sum(task.minutes for task in tasks[1:])
     assert lines[3:] == [
         f"next: 5.2 The penalty (4 minutes); about {minutes} minutes are left in this notebook"
     ]

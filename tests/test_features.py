@@ -36,7 +36,9 @@ def photographs(tmp_path):
     place.mkdir()
     rows = ["image,caption,split"]
     for number, split in enumerate(("train", "train", "train", "dev", "dev", "test")):
-        Image.new("RGB", (20, 10), (40 * number, 0, 0)).save(place / f"{number}.png")
+        # Darker and lighter reds: no two photographs are the same.
+        photo = Image.new("RGB", (20, 10), (40 * number, 0, 0))
+        photo.save(place / f"{number}.png")
         rows.append(f"{number}.png,a dog,{split}")
     (place / "captions.csv").write_text("\n".join(rows))
     return place
@@ -158,7 +160,8 @@ def test_pixels_in_order_and_kept(photographs):
 
 
 def test_reading_ahead_gives_every_item_in_order_and_an_error():
-    assert list(read_ahead(lambda item: item * 2, range(50))) == list(range(0, 100, 2))
+    doubled = list(read_ahead(lambda item: item * 2, range(50)))
+    assert doubled == list(range(0, 100, 2))
     # An error of the thread that reads is raised where its item is wanted.
     with pytest.raises(ZeroDivisionError):
         list(read_ahead(lambda item: 1 / item, [1, 0, 1]))

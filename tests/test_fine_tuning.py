@@ -70,7 +70,8 @@ def test_random_views_of_a_ramp_show_where_each_part_lies():
     size, count = 64, 400
     centres = (torch.arange(size) + 0.5) / size
     y, x = torch.meshgrid(centres, centres, indexing="ij")
-    views = random_views(torch.stack([x, y, x]).expand(count, 3, size, size))
+    ramp = torch.stack([x, y, x])  # (3, size, size)
+    views = random_views(ramp.expand(count, 3, size, size))
 
     # A view's pixels step evenly, so its edges lie half a step beyond its first and last pixels'
     # centres. The image's own edges are half a pixel beyond what can be interpolated, so the inner

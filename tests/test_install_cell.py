@@ -1,4 +1,6 @@
-"""Where satlib is missing, a notebook's first cell has pip install it from an archive beside the notebook."""
+"""Where satlib is missing, a notebook's first cell has pip install it from an archive beside the
+notebook.
+"""
 
 import importlib.util
 import subprocess
@@ -15,10 +17,13 @@ def test_the_cell_takes_an_archive_or_a_checkout_beside_the_notebook(tmp_path, m
     monkeypatch.delenv("SATLIB_SOURCE", raising=False)
     commands = []
     monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
+    # As if satlib were missing.
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     cell = install_cell.opening("notebooks/00_look.ipynb")[-1].source
     with pytest.raises(FileNotFoundError):
         exec(cell, {})
+
+    # An archive beside the notebook is preferred to a checkout around it.
     for name in ("pyproject.toml", "../pyproject.toml", "satlib-main (1).zip"):
         Path(name).touch()
     exec(cell, {})

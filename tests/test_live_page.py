@@ -1,4 +1,5 @@
-"""The page of `satlib page` in Chromium: it says what satlib says, listens to the brush, works offline, and survives bad input.
+"""The page of `satlib page` in Chromium: it says what satlib says, listens to the brush, works
+offline, and survives bad input.
 
 Needs Chromium and npm (which fetches onnxruntime-web once), and is skipped where they are missing.
 """
@@ -40,48 +41,67 @@ ASK = """([what, details]) => new Promise((done) => {
         if (data.step) steps.push({ ...data.step, alpha: [...data.step.alpha] });
         if (!data.done && data.failed === undefined) return;
         window.asker.removeEventListener("message", heard);
-        done({ failed: data.failed, pixels: data.pixels && new Uint8Array(data.pixels).toBase64(), steps });
+        const pixels = data.pixels && new Uint8Array(data.pixels).toBase64();
+        done({ failed: data.failed, pixels, steps });
     });
-    if (details.bytes) details.file = new Blob([Uint8Array.fromBase64(details.bytes)], { type: details.type });
+    if (details.bytes) {
+        details.file = new Blob([Uint8Array.fromBase64(details.bytes)], { type: details.type });
+    }
     window.asker.postMessage({ id, do: what, ...details });
 })"""
 LIGHT = """async ([pixels, width, height, alpha]) => {
     const { lit, upsample } = await import("./light.js");
     const data = new Uint8ClampedArray(width * height * 4).fill(255);
-    for (let i = 0; i < width * height; i++) for (let c = 0; c < 3; c++) data[4 * i + c] = pixels[3 * i + c];
+    for (let i = 0; i < width * height; i++) {
+        for (let c = 0; c < 3; c++) data[4 * i + c] = pixels[3 * i + c];
+    }
     const light = upsample(Float32Array.from(alpha), [7, 7], width, height);
-    return [...lit(new ImageData(data, width, height), light, { left: 0, top: 0, width, height }).data];
+    const image = new ImageData(data, width, height);
+    return [...lit(image, light, { left: 0, top: 0, width, height }).data];
 }"""
+# Which word of the caption is chosen.
+CHOSEN = """
+[...document.querySelectorAll('#words button')].findIndex((b) => b.ariaPressed === 'true')"""
+# A visitor who saves data, to whom no model is sent before it is needed.
+SAVES_DATA = """
+Object.defineProperty(navigator, 'connection', { value: { saveData: true } })"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The page of `satlib page FOLDER`, with two models, whose weights stay in float32."""
-    folder, options = tmp_path_factory.mktemp("site") / "page", []
+    folder = tmp_path_factory.mktemp("site") / "page"
+    options = []
     for model in MODELS:
-        options += ["--model", str(folder.with_name(model))]
-        Captioner.load(model).save(folder.with_name(model))
+        path = folder.with_name(model)
+        Captioner.load(model).save(path)
+        options += ["--model", str(path)]
+
+    photographs = live._photographs
     with pytest.MonkeyPatch.context() as patch:
+        # One scene and one photograph: each has to be encoded for each model.
         patch.setattr(live, "SCENES", 1)
-        patch.setattr(
-            live, "_photographs", lambda page, every=live._photographs: [next(every(page))]
-        )
+        patch.setattr(live, "_photographs", lambda page: [next(photographs(page))])
         assert main(["page", str(folder), *options, "--storage", "float32"]) == 0
     return folder
 
 
 @contextlib.contextmanager
 def visit(browser, folder):
-    """A new visitor on a new server, who loads no model before it is needed; any error in the page fails the test."""
-    server, errors, asked = Server(folder), [], []
+    """A new visitor on a new server, who loads no model before it is needed; any error in the page
+    fails the test.
+    """
+    server = Server(folder)
+    errors = []
+    asked = []
+    # With reduced motion, nothing has to be waited for.
     visitor = browser.new_context(viewport={"width": 1100, "height": 900}, reduced_motion="reduce")
     visitor.on("request", lambda request: asked.append(request.url))
-    visitor.add_init_script(
-        "Object.defineProperty(navigator, 'connection', { value: { saveData: true } })"
-    )
+    visitor.add_init_script(SAVES_DATA)
     page = visitor.new_page()
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.server, page.asked = server, asked
+    page.server = server
+    page.asked = asked
     try:
         page.goto(f"{server.address}/")
         finished(page)
@@ -104,9 +124,9 @@ def finished(page, alert=None):
     page.locator("#words[aria-busy=false]").wait_for(state="attached", timeout=120_000)
     if alert is not None:
         page.locator("#alert", has_text=alert).wait_for()
-    assert page.locator("#alert").is_visible() == (alert is not None), page.locator(
-        "#alert"
-    ).text_content()
+    shown = page.locator("#alert")
+    assert shown.is_visible() == (alert is not None), shown.text_content()
+
     words = page.locator("#words button").all_text_contents()
     assert alert is not None or words[-1] == "end"
     return " ".join(words[:-1])
@@ -125,13 +145,9 @@ def encoded(photo, kind="PNG", **options):
 
 
 def opened(page, content, kind="PNG"):
-    ask(
-        page,
-        "open",
-        name="photo",
-        bytes=base64.b64encode(content).decode(),
-        type=f"image/{kind.lower()}",
-    )
+    """Give the worker the bytes of a photograph's file."""
+    text = base64.b64encode(content).decode()
+    ask(page, "open", name="photo", bytes=text, type=f"image/{kind.lower()}")
 
 
 def upload(page, content, name="photo.png"):
@@ -143,11 +159,10 @@ def crops(count, seed=0):
     photo = Image.fromarray(skimage.data.coffee())
     random = np.random.default_rng(seed)
     for _ in range(count):
-        width, height = (int(random.integers(40, side + 1)) for side in photo.size)
-        left, top = (
-            int(random.integers(photo.width - width + 1)),
-            int(random.integers(photo.height - height + 1)),
-        )
+        width = int(random.integers(40, photo.width + 1))
+        height = int(random.integers(40, photo.height + 1))
+        left = int(random.integers(photo.width - width + 1))
+        top = int(random.integers(photo.height - height + 1))
         yield photo.crop((left, top, left + width, top + height))
 
 
@@ -155,39 +170,46 @@ def pixels_differ(page, photo, view, kind="PNG", **options):
     """The largest difference between the page's pixels of a file and satlib's."""
     content = encoded(photo, kind, **options)
     opened(page, content, kind)
-    pixels = np.frombuffer(
-        base64.b64decode(ask(page, "pixels", view=view)["pixels"]), np.uint8
-    ).reshape(3, 224, 224)
-    right = (
-        images.to_tensor(images.square(images.open_photo(io.BytesIO(content)), view))
-        .float()
-        .numpy()
-    )
+    answer = base64.b64decode(ask(page, "pixels", view=view)["pixels"])
+    pixels = np.frombuffer(answer, np.uint8).reshape(3, 224, 224)
+
+    square = images.square(images.open_photo(io.BytesIO(content)), view)
+    right = images.to_tensor(square).float().numpy()
     return np.abs(pixels.astype(np.float32) - right).max()
 
 
 def test_pictures_have_the_pixels_of_pillow(page):
     """Photographs, odd shapes; transparent, turned by EXIF, grey, with a palette."""
-    random = np.random.default_rng(1)
-    photo = next(crops(1, seed=8)).resize((300, 200))
-    transparent, exif = photo.copy(), Image.Exif()
-    transparent.putalpha(
-        Image.fromarray(np.tile(np.linspace(0, 255, 300).astype(np.uint8), (200, 1)))
-    )
-    exif[0x0112] = 6  # the camera was turned by a quarter
     for number, crop in enumerate(crops(12)):
-        assert (
-            pixels_differ(
-                page, crop, ("whole", "crop")[number % 2], ("PNG", "JPEG")[number % 3 % 2]
-            )
-            <= 1
-        )
-    for size in [(224, 224), (1, 1), (3, 2000), (2000, 3), (224, 90), (500, 224), (256, 256)]:
-        noise = Image.fromarray(random.integers(0, 256, (size[1], size[0], 3), np.uint8))
+        view = ("whole", "crop")[number % 2]
+        # Three in a row, so that each view meets each format.
+        kind = ("PNG", "JPEG")[number % 3 % 2]
+        assert pixels_differ(page, crop, view, kind) <= 1
+
+    random = np.random.default_rng(1)
+    begins_with_the_longer = int(PIL.__version__.partition(".")[0]) >= 13
+    for width, height in (
+        (224, 224),
+        (1, 1),
+        (3, 2000),
+        (2000, 3),
+        (224, 90),
+        (500, 224),
+        (256, 256),
+    ):
+        noise = Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8))
         # Before version 13, Pillow begins with the width whatever the shape.
-        limit = 0 if size[0] >= size[1] or int(PIL.__version__.partition(".")[0]) >= 13 else 1
+        limit = 0 if width >= height or begins_with_the_longer else 1
         for view in ("whole", "crop"):
-            assert pixels_differ(page, noise, view) <= limit, (size, view)
+            assert pixels_differ(page, noise, view) <= limit, (width, height, view)
+
+    photo = next(crops(1, seed=8)).resize((300, 200))
+    fading = np.linspace(0, 255, 300).astype(np.uint8)
+    transparent = photo.copy()
+    transparent.putalpha(Image.fromarray(np.tile(fading, (200, 1))))
+    # The camera was turned by a quarter.
+    exif = Image.Exif()
+    exif[0x0112] = 6
     for odd, kind, options in (
         (transparent, "PNG", {}),
         (photo, "JPEG", {"exif": exif}),
@@ -206,86 +228,98 @@ def test_captions_and_maps_are_those_of_satlib(page, model):
         opened(page, encoded(photo))
         for method, beam in (("greedy", 1), ("beam", 3)):
             (caption,) = captioner.caption([photo], beam)
-            steps = ask(page, "say", model=model, wish={**wish, "method": method, "beam": beam})[
-                "steps"
-            ]
-            assert [step["word"] for step in steps[:-1]] == captioner.vocabulary.encode(
-                " ".join(caption.words)
-            )
-            np.testing.assert_allclose(
-                [step["alpha"] for step in steps], caption.alphas.flatten(1), atol=1e-4
-            )
-            np.testing.assert_allclose([step["beta"] for step in steps], caption.betas, atol=1e-4)
-            assert sum(np.log(step["p"]) for step in steps) == pytest.approx(
-                caption.log_probability, abs=1e-2
-            )
+            own = {**wish, "method": method, "beam": beam}
+            steps = ask(page, "say", model=model, wish=own)["steps"]
+
+            # The last step is that of the end mark.
+            words = [step["word"] for step in steps[:-1]]
+            assert words == captioner.vocabulary.encode(" ".join(caption.words))
+            alphas = [step["alpha"] for step in steps]
+            np.testing.assert_allclose(alphas, caption.alphas.flatten(1), atol=1e-4)
+            betas = [step["beta"] for step in steps]
+            np.testing.assert_allclose(betas, caption.betas, atol=1e-4)
+            log_p = sum(np.log(step["p"]) for step in steps)
+            assert log_p == pytest.approx(caption.log_probability, abs=1e-2)
 
 
 def test_the_light_is_that_of_satlib(page):
     photo = next(crops(1, seed=3)).resize((160, 120))
-    alpha = torch.softmax(torch.randn(49, generator=torch.Generator().manual_seed(0)) * 2, 0)
-    lit = page.evaluate(LIGHT, [np.asarray(photo).flatten().tolist(), *photo.size, alpha.tolist()])
-    (upsampled,) = plots.upsample(alpha.view(1, 7, 7), (120, 160)).numpy()
-    right = plots.light(np.asarray(photo, np.float32) / 255, upsampled)
-    assert np.abs(np.array(lit).reshape(120, 160, 4)[..., :3] - right.astype(int)).max() <= 1
+    generator = torch.Generator().manual_seed(0)
+    energies = torch.randn(49, generator=generator) * 2
+    alpha = torch.softmax(energies, 0)
+    pixels = np.asarray(photo)
+    lit = page.evaluate(LIGHT, [pixels.flatten().tolist(), *photo.size, alpha.tolist()])
+
+    maps = alpha.view(1, 7, 7)
+    (upsampled,) = plots.upsample(maps, (120, 160)).numpy()
+    right = plots.light(pixels.astype(np.float32) / 255, upsampled)
+    # A canvas has a fourth value a pixel, its opacity.
+    found = np.array(lit).reshape(120, 160, 4)[..., :3]
+    assert np.abs(found - right.astype(int)).max() <= 1
 
 
 def test_the_brush_moves_the_sentence_to_the_other_object(page):
-    """The page opens on a triangle and a star; with the light on the star, the sentence begins with that."""
+    """The page opens on a triangle and a star; with the light on the star, the sentence begins
+    with that.
+    """
     assert finished(page).split()[3] == "triangle"
     page.locator("#words button").first.click()
     page.locator("details").evaluate("details => (details.open = true)")
     page.locator("#paint").click()
-    box, centre = (
-        page.locator("#picture").bounding_box(),
-        scenes.scene("test-000000").objects[1].centre,
-    )
-    x, y = (
-        box[at] + box["width"] * share / scenes.SIDE for at, share in zip("xy", centre, strict=True)
-    )
+
+    box = page.locator("#picture").bounding_box()
+    scale = box["width"] / scenes.SIDE
+    star_x, star_y = scenes.scene("test-000000").objects[1].centre
+    x = box["x"] + scale * star_x
+    y = box["y"] + scale * star_y
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x + 9, y + 9)
     page.mouse.up()
+    # Near the beginning; -1 would be a sentence without a star.
     assert finished(page).find("star") < 30
 
 
+def middle(box):
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
 def test_a_word_follows_the_pointer_before_a_model_has_come_and_the_model_agrees(browser, folder):
-    """It opens on a colour with a ring on the other object; each of three taps moves the light of that word alone."""
-    chosen = (
-        "[...document.querySelectorAll('#words button')].findIndex((b) => b.ariaPressed === 'true')"
-    )
+    """It opens on a colour with a ring on the other object; each of three taps moves the light of
+    that word alone.
+    """
     with visit(browser, folder) as page:
-        at, ring, box = (
-            page.evaluate(chosen),
-            *(page.locator(name).bounding_box() for name in ("#ring", "#picture")),
-        )
-        word, said = page.locator("#words button").nth(at), set()
+        at = page.evaluate(CHOSEN)
+        word = page.locator("#words button").nth(at)
         assert word.text_content() in scenes.grammar.COLOURS
-        corner, foot = (
-            (box["x"] + 9, box["y"] + 9),
-            (box["x"] + box["width"] / 2, box["y"] + box["height"] - 9),
-        )
-        for place in (
-            (ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2),
-            corner,
-            foot,
-        ):
+
+        box = page.locator("#picture").bounding_box()
+        ring = middle(page.locator("#ring").bounding_box())
+        corner = (box["x"] + 9, box["y"] + 9)
+        middle_x, _ = middle(box)
+        foot = (middle_x, box["y"] + box["height"] - 9)
+        said = set()
+        for place in (ring, corner, foot):
             page.mouse.move(*place)
             said.add(word.text_content())
         assert len(said) > 1
+        # So far without a model: these words came with the page.
         assert not any(".onnx" in url for url in page.asked)
+
         for place in (foot, corner):
             page.mouse.move(*place)
             before = word.text_content()
             page.mouse.click(*place)
             finished(page)
-            assert (page.evaluate(chosen), word.text_content()) == (at, before)
+            assert page.evaluate(CHOSEN) == at
+            assert word.text_content() == before
+
         page.locator("#sample").click()
-        caption = Captioner.load(MODELS[1]).caption(
-            [images.open_photo(demo.photographs()[0])], beam=1
-        )[0]
+        photo = images.open_photo(demo.photographs()[0])
+        captioner = Captioner.load(MODELS[1])
+        (caption,) = captioner.caption([photo], beam=1)
         assert finished(page) == caption.text
+        # The photographer is named, as the licence asks.
         assert "CC-BY" in page.locator("#credit").text_content()
 
 
@@ -294,38 +328,52 @@ def test_a_visit_without_a_network(browser, folder):
     service_worker = (folder / "sw.js").read_text()
     for script in folder.glob("*.js"):
         assert script.name == "sw.js" or f'"{script.name}"' in service_worker
+
     photo = encoded(next(crops(1, seed=11)))
     with visit(browser, folder) as page:
         upload(page, photo)
         caption = finished(page)
+
         page.server.stop()
         page.reload()
         finished(page)
         upload(page, photo)
         assert finished(page) == caption
-        assert all(url.startswith((page.server.address, "blob:", "data:")) for url in page.asked)
+        own = (page.server.address, "blob:", "data:")
+        assert all(url.startswith(own) for url in page.asked)
 
 
 def test_damaged_files_of_a_model(browser, folder, tmp_path):
     """A graph cut short is refused until it is whole; a vocabulary of HTML stays text."""
     copy = shutil.copytree(folder, tmp_path / "page")
-    file = copy / MODELS[1] / "encoder.onnx.gz"
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2])
+    scenes_model, photographs_model = MODELS
+    graph = copy / photographs_model / "encoder.onnx.gz"
+    whole = graph.read_bytes()
+    graph.write_bytes(whole[: len(whole) // 2])
+
     evil = "<img src=x onerror=alert(1)>"
-    vocabulary = copy / MODELS[0] / "vocabulary.json"
-    manifest = json.loads(vocabulary.with_name("manifest.json").read_text())
-    vocabulary.write_text(json.dumps([evil for _ in json.loads(vocabulary.read_text())]))
+    vocabulary = copy / scenes_model / "vocabulary.json"
+    words = json.loads(vocabulary.read_text())
+    vocabulary.write_text(json.dumps([evil] * len(words)))
+    # Without its checksum, by which it would be refused.
+    path = copy / scenes_model / "manifest.json"
+    manifest = json.loads(path.read_text())
     del manifest["files"]["vocabulary.json"]
-    vocabulary.with_name("manifest.json").write_text(json.dumps(manifest))
+    path.write_text(json.dumps(manifest))
+
     with visit(browser, copy) as page:
         assert evil in finished(page)
         assert page.locator("img").count() == 0
-        message = f"{MODELS[1]}/encoder.onnx.gz is incomplete, or belongs to another version of this page."
-        page.locator("#model").select_option(MODELS[1])
+
+        choice = page.locator("#model")
+        choice.select_option(photographs_model)
+        file = f"{photographs_model}/encoder.onnx.gz"
+        message = f"{file} is incomplete, or belongs to another version of this page."
         finished(page, alert=message)
-        file.write_bytes(whole)
-        page.locator("#model").select_option(MODELS[0])
+
+        # What was refused is not kept: it is asked for again.
+        graph.write_bytes(whole)
+        choice.select_option(scenes_model)
         finished(page)
-        page.locator("#model").select_option(MODELS[1])
+        choice.select_option(photographs_model)
         finished(page)

@@ -23,7 +23,9 @@ B = 8  # captions of a batch
 def begin(folder, *changes, start=None):
     """A session, a batch of 8 with its vectors, and the list that takes the decoder's outputs."""
     session = tiny.session(folder, *changes, start=start)
-    batch = next(batch for batch in session.data.batches.epoch(0) if len(batch.image_ids) == B)
+    # Captions of a rare length make a smaller batch.
+    batches = session.data.batches.epoch(0)
+    batch = next(batch for batch in batches if len(batch.image_ids) == B)
     a = tiny.Reader().read(batch.image_ids)
 
     outputs = []
@@ -41,8 +43,11 @@ def penalties(alphas):
     """sum_i (1 - sum_t alpha_ti)^2 of each caption, place by place."""
     sums = []
     for caption in alphas:
-        places = range(len(caption[0]))
-        sums.append(sum((1 - sum(word[i] for word in caption)) ** 2 for i in places))
+        penalty = 0
+        for i in range(len(caption[0])):
+            received = sum(word[i] for word in caption)
+            penalty += (1 - received) ** 2
+        sums.append(penalty)
     return sums
 
 
@@ -80,11 +85,13 @@ class TestEquation14:
 
         (output,) = outputs
         captions = batch.captions
-        nll = mean(-of_words(output.logits, captions).sum(1)).item()
+        log_p = of_words(output.logits, captions).sum(1)
+        nll = mean(-log_p).item()
         penalty = mean(penalties(output.alphas.tolist()))
         # Otherwise the weight would make no difference that one sees.
         assert penalty > 0.1
-        assert result.loss.item() == pytest.approx(nll + weight * penalty, rel=1e-5)
+        expected = nll + weight * penalty
+        assert result.loss.item() == pytest.approx(expected, rel=1e-5)
         assert logged(result, "nll", "penalty") == pytest.approx([nll, penalty], rel=1e-5)
 
         if attention == "soft":
@@ -133,20 +140,23 @@ class TestEquation14:
 
         # The reward is log p itself: the first baseline is 0.
         log_p = of_words(output.logits, captions)
+        nll = -log_p.sum(1)
         reward = log_p.sum(1, keepdim=True).detach()
+        alphas = output.alphas
         places = output.places.clamp(min=0).unsqueeze(2)
-        log_alpha = output.alphas.gather(2, places).squeeze(2).log()
+        log_alpha = alphas.gather(2, places).squeeze(2).log()
         score = (reward * log_alpha * sampled).sum(1)
-        spread = -(output.alphas * output.alphas.log()).sum((1, 2))
-        penalty = torch.stack([(1 - caption.sum(0)).square().sum() for caption in output.alphas])
-        expected = (-log_p.sum(1) - 0.6 * score - 0.3 * spread + weight * penalty).mean()
+        spread = -(alphas * alphas.log()).sum((1, 2))
+        penalty = (1 - alphas.sum(1)).square().sum(1)
+        expected = (nll - 0.6 * score - 0.3 * spread + weight * penalty).mean()
 
         torch.testing.assert_close(result.loss, expected)
-        torch.testing.assert_close(result.means["nll"], -log_p.sum(1).mean())
-        assert not any(result.means[name].requires_grad for name in ("nll", "reward", "baseline"))
+        torch.testing.assert_close(result.means["nll"], nll.mean())
+        for name in ("nll", "reward", "baseline"):
+            assert not result.means[name].requires_grad
 
         # The value alone would not show which factor is a constant to autograd.
-        parts = (output.logits, output.alphas)
+        parts = (output.logits, alphas)
         found = torch.autograd.grad(result.loss, parts, retain_graph=True)
         by_hand = torch.autograd.grad(expected, parts, retain_graph=True)
         torch.testing.assert_close(found, by_hand)
@@ -167,7 +177,8 @@ class TestEquation14:
         reward = log_p[sampled].mean().item()
         assert logged(result, "reward", "baseline") == pytest.approx([reward, -7])
         # Section 4.1: b_k = 0.9 b_{k-1} + 0.1 log p, over all captions of the batch.
-        assert share * average.item() == pytest.approx(0.9 * -7 + 0.1 * log_p.mean().item())
+        expected = 0.9 * -7 + 0.1 * log_p.mean().item()
+        assert share * average.item() == pytest.approx(expected)
 
     @pytest.mark.parametrize("weight", [0.0, 0.7])
     def test_rewards(self, tmp_path, monkeypatch, weight):
@@ -198,15 +209,16 @@ class TestEquation14:
         gained = 0
         for i, log_policy in enumerate(sample.log_policy):
             first = i - i % 5  # of this image's five captions
-            baseline = (sum(rewards[first : first + 5]) - rewards[i]) / 4
-            gained = gained + (rewards[i] - baseline) * log_policy.sum()
+            of_image = rewards[first : first + 5]
+            baseline = (sum(of_image) - rewards[i]) / 4
+            gained += ((rewards[i] - baseline) * log_policy.sum()).item()
 
         # No map counts after the end mark.
         maps = []
         for alphas, length in zip(sample.alphas.tolist(), lengths, strict=True):
             maps.append(alphas[:length])
         penalty = mean(penalties(maps))
-        expected = -gained.item() / (5 * B) + weight * penalty
+        expected = -gained / (5 * B) + weight * penalty
         assert result.loss.item() == pytest.approx(expected, rel=1e-4)
         means = [penalty, mean(rewards)]
         assert logged(result, "penalty", "reward") == pytest.approx(means, rel=1e-5)
@@ -217,7 +229,8 @@ class TestEquation14:
         if weight:
             (of_alphas,) = torch.autograd.grad(result.loss, sample.alphas, retain_graph=True)
             for found, alphas, length in zip(of_alphas, sample.alphas, lengths, strict=True):
-                expected = -2 * weight / (5 * B) * (1 - alphas[:length].sum(0))
+                missing = 1 - alphas[:length].sum(0)
+                expected = -2 * weight / (5 * B) * missing
                 torch.testing.assert_close(found[:length], expected.expand(length, -1))
                 assert (found[length:] == 0).all()
 
@@ -292,7 +305,8 @@ class TestUpdate:
     def test_clipped_to_a_length(self, tmp_path):
         found, alone, *_ = self.gradients(tmp_path, clip=0.01)
         assert alone.norm() > 0.02
-        torch.testing.assert_close(found, alone * 0.01 / alone.norm(), rtol=1e-3, atol=1e-8)
+        expected = alone * 0.01 / alone.norm()
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-8)
 
     def test_clipped_to_the_same_length_where_fp16_scales_the_loss(self, tmp_path):
         """The limit is for the gradient of the loss, not for one that is 256 times as large."""
@@ -301,5 +315,6 @@ class TestUpdate:
         session.state.scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
         session.update(batch, a)
 
-        gradients = [p.grad.flatten() for p in session.state.captioner.decoder.parameters()]
-        assert torch.cat(gradients).norm().item() == pytest.approx(0.01, rel=1e-3)
+        parameters = session.state.captioner.decoder.parameters()
+        gradient = torch.cat([p.grad.flatten() for p in parameters])
+        assert gradient.norm().item() == pytest.approx(0.01, rel=1e-3)

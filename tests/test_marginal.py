@@ -70,7 +70,8 @@ def test_nwgm_by_hand():
     alpha = torch.tensor([[0.5, 0.5]])
     p = torch.tensor([[[0.5, 0.5], [0.2, 0.8]]])
     found, _ = marginal.nwgm(alpha, p.log())
-    torch.testing.assert_close(found, torch.tensor([[1 / 3, 2 / 3]]))
+    expected = torch.tensor([[1 / 3, 2 / 3]])
+    torch.testing.assert_close(found, expected)
 
 
 def test_nwgm_is_the_softmax_of_the_expected_pre_activation(case):

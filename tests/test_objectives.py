@@ -19,8 +19,16 @@ from satlib.model.objective import (
 
 def test_penalty_by_hand():
     """Two places, three words: sums over the words are 1.5 and 1.5, then 3 and 0."""
-    spread = [[0.5, 0.5], [0.25, 0.75], [0.75, 0.25]]
-    fixed = [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
+    spread = [
+        [0.5, 0.5],
+        [0.25, 0.75],
+        [0.75, 0.25],
+    ]
+    fixed = [
+        [1.0, 0.0],
+        [1.0, 0.0],
+        [1.0, 0.0],
+    ]
     penalties = doubly_stochastic_penalty(torch.tensor([spread, fixed]))
     assert penalties.tolist() == [0.5**2 + 0.5**2, 2**2 + 1**2]
 
@@ -29,7 +37,8 @@ def test_penalty_at_uniform_attention():
     """L = 196, C = 12: sum_i (1 - 12/196)^2 = (184/196)^2 * 196."""
     alphas = torch.full((1, 12, 196), 1 / 196)
     penalty = doubly_stochastic_penalty(alphas)
-    torch.testing.assert_close(penalty, torch.tensor([184**2 / 196]))
+    expected = torch.tensor([184**2 / 196])
+    torch.testing.assert_close(penalty, expected)
 
 
 def test_likelihood_by_hand():
@@ -37,7 +46,8 @@ def test_likelihood_by_hand():
     odds = torch.tensor([[[2.0, 1.0, 1.0], [1.0, 2.0, 7.0]]])
     # A softmax does not change if all its logits are 3 higher.
     logits = odds.log() + 3.0
-    nll = negative_log_likelihood(logits, torch.tensor([[1, 2]]))
+    captions = torch.tensor([[1, 2]])
+    nll = negative_log_likelihood(logits, captions)
     expected = -math.log(0.25) - math.log(0.7)
     torch.testing.assert_close(nll, torch.tensor([expected]))
 
@@ -52,14 +62,16 @@ def test_low_precision_is_added_up_in_float32(low):
     alphas = torch.full((1, 4200, 2), 0.5, dtype=low)
     penalty = doubly_stochastic_penalty(alphas)
     assert penalty.tolist() == [2 * 2099.0**2]
-    torch.testing.assert_close(entropy(alphas), torch.full((1, 4200), math.log(2)))
+    even = torch.full((1, 4200), math.log(2))
+    torch.testing.assert_close(entropy(alphas), even)
     assert movement(alphas).dtype == torch.float32
 
     # Equal logits of four words: p = 1/4, 4,200 times.
     logits = torch.zeros(1, 4200, 4, dtype=low)
     captions = torch.zeros(1, 4200, dtype=torch.long)
     nll = negative_log_likelihood(logits, captions)
-    torch.testing.assert_close(nll, torch.tensor([4200 * math.log(4)]))
+    expected = torch.tensor([4200 * math.log(4)])
+    torch.testing.assert_close(nll, expected)
 
 
 def test_a_place_of_no_weight_has_a_finite_log_probability_and_no_part_in_the_entropy():
@@ -86,13 +98,15 @@ class TestVariationalBound:
     def test_without_samples_to_score_it_is_the_likelihood_alone(self):
         """Of words of p = 1/2 and 1/4: -log p is ln 8; nothing sampled, so nothing to log."""
         p = torch.tensor([[[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]])
+        logits = p.log().requires_grad_()
         captions = torch.tensor([[0, 1]])
-        given = output(p.log().requires_grad_(), None)
+        given = output(logits, None)
         bound = VariationalBound(HardConfig(), hidden=4)
         found = bound(given, captions)
 
-        assert found.loss.item() == pytest.approx(math.log(8))
-        assert found.nll.tolist() == pytest.approx([math.log(8)])
+        expected = math.log(8)
+        assert found.loss.item() == pytest.approx(expected)
+        assert found.nll.tolist() == pytest.approx([expected])
         # What is only logged must not keep the graph.
         assert found.loss.requires_grad
         assert not found.nll.requires_grad
@@ -103,9 +117,11 @@ class TestVariationalBound:
 
     def test_the_learned_baseline_is_fitted_to_the_places_that_were_sampled(self):
         """By squares of what the average leaves: of two captions, one sampled its places."""
+        # A vocabulary of two words; those of the captions have a log p of -1 and -2.
         log_p = torch.tensor([[-1.0, -2.0], [-1.0, -2.0]])
+        p = log_p.exp()
+        logits = torch.stack([p, 1 - p], 2).log()
         captions = torch.zeros(2, 2, dtype=torch.long)
-        logits = torch.stack([log_p.exp(), 1 - log_p.exp()], 2).log()
         states = torch.randn(2, 2, 4, requires_grad=True)
         places = torch.tensor([[0, 1], [-1, -1]])
         given = output(logits, places, states)
@@ -124,14 +140,16 @@ class TestVariationalBound:
         assert by_states is None
 
         # Nothing was sampled: nothing is fitted.
-        everywhere = given._replace(places=torch.full((2, 2), -1))
-        loss = bound(everywhere, captions).loss
+        nowhere = torch.full((2, 2), -1)
+        given = given._replace(places=nowhere)
+        loss = bound(given, captions).loss
         assert loss.item() == pytest.approx(3)
 
     def test_after_the_end_mark_nothing_counts(self):
         """Captions of two words and of one, p = 1/2 each."""
+        logits = torch.zeros(2, 2, 2)
         places = torch.zeros(2, 2, dtype=torch.long)
-        given = output(torch.zeros(2, 2, 2), places)
+        given = output(logits, places)
         captions = torch.tensor([[1, 0], [0, PAD]])
         one = math.log(2)  # -log p of one word
 
@@ -140,7 +158,8 @@ class TestVariationalBound:
         by_words = VariationalBound(config, hidden=4)
         found = by_words(given, captions)
         assert found.nll.tolist() == pytest.approx([2 * one, one])
-        assert sorted(found.advantage.tolist()) == pytest.approx([-2 * one, -one, -one])
+        rewards = sorted(found.advantage.tolist())
+        assert rewards == pytest.approx([-2 * one, -one, -one])
         # An average for 0, 1, 2, ... words to come takes a tenth of the mean reward.
         averages = by_words.average[:4].tolist()
         assert averages == pytest.approx([0, -0.1 * one, -0.2 * one, 0])
@@ -152,13 +171,17 @@ class TestVariationalBound:
         config = HardConfig(lambda_r=0.0, lambda_e=1.0)
         by_caption = VariationalBound(config, hidden=4, longest=2)
         loss = by_caption(given, captions).loss
-        assert loss.item() == pytest.approx(1.5 * one - (2 * one + one) / 2)
+        spread = (2 * one + one) / 2
+        assert loss.item() == pytest.approx(1.5 * one - spread)
         average = by_caption.average.tolist()
         assert average == pytest.approx([-0.1 * 2 * one])  # of the longest, two words
 
     def test_in_evaluation_the_average_stays(self):
-        bound = VariationalBound(HardConfig(), hidden=4).eval()
-        sampled = output(torch.zeros(1, 1, 2), torch.tensor([[0]]))
+        bound = VariationalBound(HardConfig(), hidden=4)
+        bound.eval()
+        logits = torch.zeros(1, 1, 2)
+        places = torch.zeros(1, 1, dtype=torch.long)
         captions = torch.zeros(1, 1, dtype=torch.long)
+        sampled = output(logits, places)
         bound(sampled, captions)
         assert bound.average.tolist() == [0]

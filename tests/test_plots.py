@@ -41,9 +41,10 @@ def test_upsampled_maps_keep_mean_and_evenness(grid):
         found = large.mean((1, 2))
         assert torch.allclose(found, expected, rtol=1e-4)
 
-    even = torch.full((1, *grid), 0.25)
+    # An even map stays even.
     value = torch.tensor(0.25)
-    assert torch.allclose(plots.upsample(even), value, atol=1e-6)
+    even = plots.upsample(value.expand(1, *grid))
+    assert torch.allclose(even, value, atol=1e-6)
 
 
 def test_upsampled_maps_equal_scipys_gaussian():
@@ -53,7 +54,9 @@ def test_upsampled_maps_equal_scipys_gaussian():
 
     # Each cell becomes 16 x 16 pixels, and the blur is as wide as a cell.
     cells = np.kron(alphas, np.ones((16, 16)))
-    expected = [ndimage.gaussian_filter(pixels, sigma=16, mode="reflect") for pixels in cells]
+    expected = []
+    for pixels in cells:
+        expected.append(ndimage.gaussian_filter(pixels, sigma=16, mode="reflect"))
     assert np.allclose(found, expected, rtol=1e-4, atol=1e-7)
 
 
@@ -131,7 +134,9 @@ def test_the_photograph_is_drawn_whole_in_its_own_shape(size):
 
     height, width, _ = drawn.shape
     assert max(height, width) == 448
-    assert width / height == pytest.approx(size[0] / size[1], rel=0.02)
+    own_width, own_height = size
+    own_shape = own_width / own_height
+    assert width / height == pytest.approx(own_shape, rel=0.02)
     # A part of the noise would have another mean.
     mean = np.asarray(whole).mean() / 255
     assert drawn.mean() == pytest.approx(mean, abs=0.01)
@@ -193,13 +198,14 @@ def test_the_same_input_gives_the_same_file(tmp_path):
     one = tmp_path / "one.png"
     two = tmp_path / "two.png"
     for path in (one, two):
-        plots.attention_figure(photo(), ["dog"], maps(2), path=path)
+        alphas = maps(2)
+        plots.attention_figure(photo(), ["dog"], alphas, path=path)
 
     assert one.read_bytes() == two.read_bytes()
     with Image.open(one) as image:
         assert image.format == "PNG"
         assert image.width > 300
-    # Nothing is left of writing them atomically.
+    # No temporary file is left behind.
     assert set(tmp_path.iterdir()) == {one, two}
 
 
@@ -228,7 +234,8 @@ def test_a_notebook_shows_a_strip_in_all_its_colours_on_its_own_ground(monkeypat
     assert image.width == int(3 * 1.6 * 144)
 
     # The lower edge shows the ground, whatever the style.
-    ground = image.getpixel((image.width // 2, image.height - 2))
+    middle = image.width // 2
+    ground = image.getpixel((middle, image.height - 2))
     distance = np.subtract(ground, (0x24, 0x26, 0x2B))
     assert np.abs(distance).max() < 6
 

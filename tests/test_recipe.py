@@ -46,7 +46,7 @@ def test_a_meaning_begins_with_the_valid_values(section, option, valid):
 
 def test_what_is_not_given_is_the_default(tmp_path):
     path = tmp_path / "mine.toml"
-    # Editors on Windows begin a file with a byte order mark.
+    # Some editors on Windows begin a file with a byte order mark.
     path.write_text("\ufeff[training]\nepochs = 3\nlearning_rate = 1\n", encoding="utf-8")
     loaded = recipe.load(str(path))
     assert loaded.name == "mine"

@@ -55,7 +55,8 @@ class TestConsensus:
         spoken = [data.draw(references)[0] for _ in captions]
         scorer = CiderScorer()
         for line, lines in zip(spoken, captions, strict=True):
-            scorer += text(line), list(map(text, lines))
+            references_of_image = [text(reference) for reference in lines]
+            scorer += text(line), references_of_image
         _, expected = scorer.compute_score()
 
         found = []
@@ -110,11 +111,13 @@ def test_advantages_by_hand():
     # The mean of the two others: of 0 and 5, of 1 and 5, of 1 and 0.
     left_out = advantages(r, "leave-one-out")
     assert left_out.tolist() == [[1 - 2.5, 0 - 3, 5 - 0.5], [0, 0, 0]]
-    assert advantages(r, "greedy", greedy).tolist() == [[-2, -3, 2], [1, 1, 1]]
+
+    beyond_greedy = advantages(r, "greedy", greedy)
+    assert beyond_greedy.tolist() == [[-2, -3, 2], [1, 1, 1]]
 
     # The mean of the first image is 2; of the second all are equal.
     spread = math.sqrt((1 + 4 + 9) / 2)
-    by_hand = torch.tensor([[-1 / spread, -2 / spread, 3 / spread], [0, 0, 0]])
+    by_hand = torch.tensor([[-1, -2, 3], [0, 0, 0]]) / spread
     torch.testing.assert_close(advantages(r, "group"), by_hand)
 
 
@@ -178,7 +181,13 @@ SPEAKABLE = [i for i in range(K) if i not in (END, UNKNOWN)]
 
 def model(kind):
     torch.manual_seed(2)
-    config = DecoderConfig(embedding=3, hidden=3, attention=kind, attention_hidden=2, dropout=0.0)
+    config = DecoderConfig(
+        embedding=3,
+        hidden=3,
+        attention=kind,
+        attention_hidden=2,
+        dropout=0.0,
+    )
     decoder = Decoder(config, D, K).double().eval()
     with torch.no_grad():
         decoder.output.weight.mul_(3)
@@ -248,7 +257,13 @@ def exact_expectation(decoder, a, temperature):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "temperature"),
-    [("soft", 1.0), ("soft", 0.5), ("hard", 1.0), ("hard", 0.5), ("expectation", 1.0)],
+    [
+        ("soft", 1.0),
+        ("soft", 0.5),
+        ("hard", 1.0),
+        ("hard", 0.5),
+        ("expectation", 1.0),
+    ],
 )
 def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
     """ "expectation": hard attention all of whose rows take the expectation instead of drawing."""
@@ -281,7 +296,8 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(kind, temperature):
             values.append(worth(words[: length - 1]))
         by_group = torch.tensor(values).double().unflatten(0, (-1, samples))
         advantage = advantages(by_group, "leave-one-out").flatten()
-        estimates.append(gradient((advantage * log_policy(sampled)).mean()))
+        estimate = (advantage * log_policy(sampled)).mean()
+        estimates.append(gradient(estimate))
 
     # Every weight's gradient within 4.5 standard errors, and the whole vector within a tenth.
     together = torch.stack(estimates)
@@ -314,7 +330,8 @@ class TestTraining:
         dev = tiny.data().split("dev")
         vocabulary = captioner.vocabulary
         judge = rewards.Consensus(dev, vocabulary, captioner.recipe.reward)
-        captions = evaluate.generate(captioner, tiny.Reader(), dev, beam=1, progress=False)
+        reader = tiny.Reader()
+        captions = evaluate.generate(captioner, reader, dev, beam=1, progress=False)
         values = []
         for image_id, caption in captions.items():
             ids = [*vocabulary.encode(caption.text), END]

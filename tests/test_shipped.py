@@ -73,7 +73,7 @@ def test_without_their_package_the_models_for_photographs_are_named_with_the_com
 
     monkeypatch.setattr(importlib.util, "find_spec", without_it)
     assert installed.models() == ["scenes-hard", "scenes-soft"]
-    # Who installs them should know the terms.
+    # Whoever installs them should know the terms.
     message = r"is not installed; .*non-commercial.*pip install \./satlib-models"
     with pytest.raises(SatlibError, match=message):
         installed.model()

@@ -159,7 +159,12 @@ def test_the_notebooks_decoder_is_satlibs(sizes, parts):
     for weight in ours.parameters():
         nn.init.normal_(weight, std=0.7)
 
-    config = DecoderConfig(embedding=m, hidden=n, attention_hidden=width, dropout=0.0)
+    config = DecoderConfig(
+        embedding=m,
+        hidden=n,
+        attention_hidden=width,
+        dropout=0.0,
+    )
     theirs = Decoder(config, D, K).double()
     weights = {}
     for name, weight in ours.state_dict().items():

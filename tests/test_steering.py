@@ -40,7 +40,8 @@ def test_maps_that_are_given(a):
     given = torch.zeros(5, 2, 4)
     given[0, 1, 3] = 1
     given[1, 0, 2] = 1
-    alphas = steering.steered(decoder, given=given)(a, ids).alphas
+    steered = steering.steered(decoder, given=given)
+    alphas = steered(a, ids).alphas
     assert alphas[0, 1].tolist() == [0, 0, 0, 1]
     assert alphas[1, 0].tolist() == [0, 0, 1, 0]
     torch.testing.assert_close(alphas[0, 0], own[0, 0])
@@ -84,7 +85,9 @@ def test_one_step_written_out(a):
     captioner = decided()
     captions, index = captions_of(captioner, a)
     words = [caption.words for caption in captions]
-    maps = torch.eye(4)[torch.tensor([0, 1, 2, 3, 0])]
+    # Each caption is told to look at one place alone.
+    places = torch.tensor([0, 1, 2, 3, 0])
+    maps = torch.eye(4)[places]
     p = steering.look_again(captioner, a, words, index, maps)
 
     decoder = captioner.decoder
@@ -100,10 +103,12 @@ def test_one_step_written_out(a):
             state = step.state
 
         # Section 4.2.1: z is gated by beta.
-        z = torch.sigmoid(decoder.gate(state.h)) * (maps[row] @ a[row])
+        beta = torch.sigmoid(decoder.gate(state.h))
+        z = beta * (maps[row] @ a[row])
         # Equations 1 to 3.
         word = decoder.embed(torch.tensor([before[at]]))
-        gates = decoder.gates_word(word) + decoder.gates_state(state.h) + decoder.gates_context(z)
+        gates = decoder.gates_word(word) + decoder.gates_state(state.h)
+        gates = gates + decoder.gates_context(z)
         i, f, g, o = gates.chunk(4, dim=1)
         c = f.sigmoid() * state.c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * c.tanh()

@@ -33,7 +33,8 @@ def annotate(folder, data, box=(0, 0, 50, 50), leave_out=()):
         first, *others = example.references
         a, colour, shape, *rest = first.rstrip(".").split()
         sentence = f"[/EN#7/other {a} {colour} {shape}] {' '.join(rest)} ."
-        xml = entities_files.annotation((100, 100), ((("7",), box),))
+        objects = ((("7",), box),)
+        xml = entities_files.annotation((100, 100), objects)
         files[example.image_id] = xml, [sentence, *others]
     return Entities(entities_files.write(folder, files))
 
@@ -71,7 +72,8 @@ class TestCover:
         top = (0.0, 0.0, 1.0, 0.25)
         shares = cover((left, top), (2, 2))
         # What two boxes share counts once.
-        torch.testing.assert_close(shares, torch.tensor([1.0, 0.5, 1.0, 0.0]))
+        expected = torch.tensor([1.0, 0.5, 1.0, 0.0])
+        torch.testing.assert_close(shares, expected)
 
     @given(
         CORNERS.filter(lambda corners: corners[0] < corners[2] and corners[1] < corners[3]),
@@ -81,7 +83,8 @@ class TestCover:
     def test_one_box_in_closed_form(self, corners, h, w):
         """For one box the share is the product of the overlaps on both axes, whatever the grid."""
         left, top, right, bottom = (value / 224 for value in corners)
-        shares = cover(((left, top, right, bottom),), (h, w))
+        box = (left, top, right, bottom)
+        shares = cover((box,), (h, w))
 
         across = overlaps(left, right, w)
         down = overlaps(top, bottom, h)
@@ -92,13 +95,21 @@ class TestCover:
 class TestLoss:
     def test_by_hand(self):
         """Two words with boxes, and one without between them."""
-        alphas = torch.tensor(
-            [[[0.3, 0.5, 0.2], [0.1, 0.1, 0.8], [0.25, 0.5, 0.25]]], requires_grad=True
-        )
-        covers = torch.tensor([[[1.0, 0.5, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]])
-        loss = box_loss(alphas, covers)
+        maps = [
+            [0.3, 0.5, 0.2],
+            [0.1, 0.1, 0.8],
+            [0.25, 0.5, 0.25],
+        ]
+        shares = [
+            [1.0, 0.5, 0.0],
+            [0.0, 0.0, 0.0],
+            [1.0, 0.0, 0.0],
+        ]
+        alphas = torch.tensor([maps], requires_grad=True)
+        loss = box_loss(alphas, torch.tensor([shares]))
         # Minus the logarithms of the masses, which are 0.3 + 0.5 / 2 and 0.25.
-        assert loss.tolist() == pytest.approx([-np.log(0.3 + 0.25) - np.log(0.25)])
+        expected = -np.log(0.3 + 0.25) - np.log(0.25)
+        assert loss.tolist() == pytest.approx([expected])
 
         (gradient,) = torch.autograd.grad(loss, alphas)
         with_box, without_box, _ = gradient[0]

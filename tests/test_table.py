@@ -34,7 +34,7 @@ def write(root, run="flickr8k-soft", cider=53.25, **changes):
 
 
 def test_published_figures_are_as_printed():
-    # Tables 1 and 2 of the paper.
+    # Table 1 of the paper.
     rows = table.rows([])
     data = [row.data for row in rows]
     assert data == ["Flickr8k"] * 4 + ["Flickr30k"] * 4 + ["COCO"] * 7

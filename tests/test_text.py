@@ -1,3 +1,5 @@
+"""Words of captions in any script, and vocabularies of them."""
+
 import re
 import unicodedata
 
@@ -12,8 +14,11 @@ from satlib.errors import SatlibError
 from satlib.model import installed
 from satlib.model.captioner import read_safetensors
 
-ZWNJ, ZWJ = "\u200c", "\u200d"
-# What English was split by before there were other scripts; the vocabularies that satlib carries were made with it.
+# The zero-width characters that keep letters apart and join them.
+ZWNJ = "\u200c"
+ZWJ = "\u200d"
+# What English was split by before there were other scripts; the vocabularies that satlib carries
+# were made with it.
 ENGLISH = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*|(?<!\w)'(?:s|t|d|m|re|ve|ll)\b")
 
 
@@ -45,7 +50,8 @@ def test_tokenise(caption, words):
 @pytest.mark.parametrize(
     ("caption", "words"),
     [
-        # Devanagari: vowel signs, virama, nukta, a conjunct kept open by ZWJ or ZWNJ; the danda ends a sentence
+        # Devanagari: vowel signs, virama, nukta, a conjunct kept open by ZWJ or ZWNJ; the danda
+        # ends a sentence.
         ("कुत्ता सड़क पर दौड़ रहा है।", ["कुत्ता", "सड़क", "पर", "दौड़", "रहा", "है"]),
         (f"क्{ZWJ}ष श्री{ZWNJ}मान", [f"क्{ZWJ}ष", f"श्री{ZWNJ}मान"]),
         ("ஒரு நாய் ஓடுகிறது", ["ஒரு", "நாய்", "ஓடுகிறது"]),
@@ -59,7 +65,8 @@ def test_tokenise(caption, words):
         ("L’été à la col·lecció", ["l'été", "à", "la", "col·lecció"]),
         ("Собака бежит", ["собака", "бежит"]),
         ("ΣΚΥΛΟΣ", ["σκυλος"]),
-        # lower case is Unicode's, not Turkish: a dotted capital leaves its dot behind as a mark, a dotless one gets a dot
+        # Lower case is Unicode's, not Turkish: a dotted capital leaves its dot behind as a mark, a
+        # dotless one gets a dot.
         ("İstanbul'da IŞIK", ["i\u0307stanbul'da", "işik"]),
         ("2 dogs 👩‍👩‍👧 👍🏽 🇩🇪 run 3.5 km²", ["2", "dogs", "run", "3", "5", "km²"]),
         ("Dampf\u00adschiff \u200fשלום\u200f", ["dampfschiff", "שלום"]),
@@ -67,6 +74,7 @@ def test_tokenise(caption, words):
 )
 def test_words_of_other_scripts(caption, words):
     words = [unicodedata.normalize("NFC", word) for word in words]
+    # Accents may be part of their letters or characters of their own.
     for form in ("NFC", "NFD"):
         assert tokenise(unicodedata.normalize(form, caption)) == words
 
@@ -84,12 +92,15 @@ def test_words_of_other_scripts(caption, words):
     ],
 )
 def test_characters_of_scripts_without_spaces(caption, words):
-    assert tokenise(caption) == words.split()
-    assert tokenise(written(words.split())) == words.split()
+    words = words.split()
+    assert tokenise(caption) == words
+    # Written without spaces, they are read again as the same words.
+    assert tokenise(written(words)) == words
 
 
 def test_writing():
-    assert written(tokenise("一个穿Nike Air鞋的男人")) == "一个穿 nike air 鞋的男人"
+    words = tokenise("一个穿Nike Air鞋的男人")
+    assert written(words) == "一个穿 nike air 鞋的男人"
     assert written(["a", "dog"]) == "a dog"
     assert written([]) == ""
 
@@ -102,27 +113,38 @@ def test_any_text(caption):
     assert words == tokenise(unicodedata.normalize("NFC", caption))
     assert words == tokenise(unicodedata.normalize("NFD", caption))
     assert words == tokenise(" ".join(words))
-    assert all(word and unicodedata.category(word[0])[0] != "M" for word in words)
-    assert of_kind("".join(words), "LN") == of_kind(normalise(caption.lower()), "LN")
+
+    # No word is empty or begins with a mark, which belongs to the letter before it.
+    for word in words:
+        assert word
+        assert unicodedata.category(word[0])[0] != "M"
+    # No letter and no digit is lost.
+    lower = normalise(caption.lower())
+    assert of_kind("".join(words), "LN") == of_kind(lower, "LN")
 
 
 def test_the_words_that_satlib_carries_are_still_words():
-    words = {word for split in counts.read().values() for word in split.words}
+    # Those of Flickr8k's counts, and of every model.
+    words = set()
+    for split in counts.read().values():
+        words.update(split.words)
     assert len(words) > 8000
     for name in installed.models():
-        words.update(read_safetensors(installed.model(name))[0]["vocabulary"])
-    assert all(tokenise(word) == [word] == english(word) for word in words)
-    captions = [
-        caption
-        for each in scenes.load(train=300, dev=0, test=0).examples
-        for caption in each.references
-    ]
-    captions.append("dog 's dog's _'s 's_ 'sa rock-'n'-roll -a- a--b a'-b")
-    assert [tokenise(caption) for caption in captions] == [english(caption) for caption in captions]
+        header, _ = read_safetensors(installed.model(name))
+        words.update(header["vocabulary"])
+    for word in words:
+        assert tokenise(word) == [word] == english(word)
+
+    captions = ["dog 's dog's _'s 's_ 'sa rock-'n'-roll -a- a--b a'-b"]
+    for scene in scenes.load(train=300, dev=0, test=0).examples:
+        captions += scene.references
+    for caption in captions:
+        assert tokenise(caption) == english(caption)
 
 
 def test_ids_are_ordered_by_frequency_then_alphabet():
     vocabulary = Vocabulary.from_captions(["b a c", "c b a", "c d"])
+    # "c" is there three times, "a" and "b" twice, "d" once.
     assert vocabulary.words == ("<end>", "<unknown>", "c", "a", "b", "d")
     assert vocabulary.encode("D c x") == [5, 2, UNKNOWN]
     assert vocabulary.decode([2, 5, END, 3]) == ["c", "d"]
@@ -130,7 +152,11 @@ def test_ids_are_ordered_by_frequency_then_alphabet():
 
 def test_size_and_min_count_bound_the_vocabulary():
     captions = ["a a a b b c"]
-    assert Vocabulary.from_captions(captions, size=4).words[2:] == ("a", "b")
-    assert Vocabulary.from_captions(captions, min_count=3).words[2:] == ("a",)
+    # The end mark and the unknown word count.
+    of_four = Vocabulary.from_captions(captions, size=4)
+    assert of_four.words[2:] == ("a", "b")
+    frequent = Vocabulary.from_captions(captions, min_count=3)
+    assert frequent.words[2:] == ("a",)
+
     with pytest.raises(SatlibError, match="at least one word"):
         Vocabulary.from_captions([" . "])

@@ -1,4 +1,4 @@
-"""A run killed at any moment and resumed is bit for bit the one that was not; its lock; and what a training does, by hand."""
+"""Training: resumed runs are bit for bit those never stopped; the lock; and each part by hand."""
 
 import contextlib
 import dataclasses
@@ -35,19 +35,25 @@ RMSPROP = ("training.optimiser=rmsprop", "training.learning_rate=0.001")
 
 
 def equal(here, there):
-    return here.keys() == there.keys() and all(
-        torch.equal(here[name], there[name]) for name in here
-    )
+    if here.keys() != there.keys():
+        return False
+    return all(torch.equal(here[name], there[name]) for name in here)
+
+
+def tensors_of(path):
+    _, tensors = read_safetensors(path)
+    return tensors
 
 
 def alone(captioner, pair):
-    """log p(y_t) of a caption's words, and its maps (C, L), from the decoder's output for it alone."""
+    """log p(y_t) of a caption's words, and its maps (C, L), if the decoder gets it alone."""
+    a = tiny.Reader().read([pair.image_id])
+    captions = torch.tensor([pair.caption])
     with torch.inference_mode():
-        output = captioner.decoder(
-            tiny.Reader().read([pair.image_id]), torch.tensor([pair.caption])
-        )
-    log_p = output.logits[0].double().log_softmax(1)
-    return [log_p[t, word].item() for t, word in enumerate(pair.caption)], output.alphas[0]
+        output = captioner.decoder(a, captions)
+    log_p = output.logits[0].double().log_softmax(1)  # (C, K)
+    of_words = [log_p[t, word].item() for t, word in enumerate(pair.caption)]
+    return of_words, output.alphas[0]
 
 
 class TestResuming:
@@ -57,27 +63,31 @@ class TestResuming:
         "changes", [RMSPROP, ("training.average=0.9",)], ids=["rmsprop", "average"]
     )
     def test_more_epochs_go_on_where_fewer_ended(self, tmp_path, changes):
-        tiny.train(tmp_path / "whole", *changes)
-        tiny.train(tmp_path / "more", *changes, "training.epochs=1")
-        tiny.train(tmp_path / "more", *changes)
+        whole = tmp_path / "whole"
+        more = tmp_path / "more"
+        tiny.train(whole, *changes)
+        tiny.train(more, *changes, "training.epochs=1")
+        tiny.train(more, *changes)
 
-        header, tensors = read_safetensors(tmp_path / "more" / CHECKPOINT)
+        header, tensors = read_safetensors(more / CHECKPOINT)
         assert header["progress"]["epoch"] == 3
         # The model is of the last epoch: it shows what became of a moving average.
         assert header["progress"]["history"][-1]["kept"]
-        assert equal(tensors, read_safetensors(tmp_path / "whole" / CHECKPOINT)[1])
-        models = [read_safetensors(tmp_path / name / MODEL)[1] for name in ("more", "whole")]
-        assert equal(*models)
+        assert equal(tensors, tensors_of(whole / CHECKPOINT))
+        assert equal(tensors_of(more / MODEL), tensors_of(whole / MODEL))
 
     @pytest.mark.slow
     def test_killed_before_any_of_its_writes(self, tmp_path, monkeypatch):
-        rename, changes = Path.replace, (*AVERAGED, "training.epochs=2")
+        changes = (*AVERAGED, "training.epochs=2")
         tiny.train(tmp_path / "whole", *changes)
+        rename = Path.replace
 
         class Killed(BaseException):
             pass
 
         def killed_after(writes, folder):
+            """Train, but die at the first write after so many; whether it came to that."""
+
             def replace(path, target):
                 nonlocal writes
                 writes -= 1
@@ -85,37 +95,40 @@ class TestResuming:
                     raise Killed
                 return rename(path, target)
 
+            # An atomic write ends with a renaming.
             with monkeypatch.context() as patch, contextlib.suppress(Killed):
                 patch.setattr(Path, "replace", replace)
                 tiny.train(folder, *changes)
             return writes < 0
 
         writes = 0
-        while killed_after(writes, folder := tmp_path / str(writes)):
-            folder.mkdir(exist_ok=True)  # not there if the first write was the one
+        folder = tmp_path / "0"
+        while killed_after(writes, folder):
+            # The folder is not there if the first write was the one.
+            folder.mkdir(exist_ok=True)
             (folder / ".checkpoint.safetensors.left.partial").write_bytes(b"half of it")
             tiny.train(folder, *changes)
             assert differences(folder, tmp_path / "whole") == []
             writes += 1
-        assert (
-            writes > 9
-        )  # recipe, vocabulary, checkpoint; then model, checkpoint, log and curves after each epoch
+            folder = tmp_path / str(writes)
+        # Recipe, vocabulary, checkpoint; then model, checkpoint, log and curves after each epoch.
+        assert writes > 9
 
     def test_what_belongs_to_another_run_is_refused(self, tmp_path):
         tiny.train(tmp_path, "training.epochs=1")
-        with pytest.raises(
-            SatlibError, match=r"begun with another decoder.hidden; name another folder with --out"
-        ):
+        message = r"begun with another decoder.hidden; name another folder with --out"
+        with pytest.raises(SatlibError, match=message):
             tiny.train(tmp_path, "decoder.hidden=20")
-        tiny.train(
-            tmp_path, "training.epochs=1", "decoding.beam=4"
-        )  # how captions are generated may change
+        # How captions are generated may change.
+        tiny.train(tmp_path, "training.epochs=1", "decoding.beam=4")
+
         data = tiny.data()
-        first = dataclasses.replace(data.examples[0], references=("a purple zebra",))
+        first, *others = data.examples
+        first = dataclasses.replace(first, references=("a purple zebra",))
+        changed = dataclasses.replace(data, examples=(first, *others))
         with pytest.raises(SatlibError, match=r"begun with other captions or boxes"):
-            tiny.train(
-                tmp_path, captions=dataclasses.replace(data, examples=(first, *data.examples[1:]))
-            )
+            tiny.train(tmp_path, captions=changed)
+
         (tmp_path / CHECKPOINT).unlink()
         with pytest.raises(SatlibError, match="a model without a checkpoint"):
             tiny.train(tmp_path)
@@ -124,57 +137,76 @@ class TestResuming:
 class TestNotFinite:
     class Broken(tiny.Reader):
         def read(self, image_ids):
-            return super().read(image_ids) * (math.nan if "train-7" in image_ids else 1)
+            a = super().read(image_ids)
+            if "train-7" in image_ids:
+                a = a * math.nan
+            return a
 
     def test_a_loss(self, tmp_path):
         """The batch that is named holds the image, and the files are those of the epoch before."""
         tiny.train(tmp_path, "training.batch_size=1", "training.epochs=1")
-        before = (tmp_path / CHECKPOINT).read_bytes(), (tmp_path / MODEL).read_bytes()
-        with pytest.raises(
-            SatlibError, match=r"^the loss is nan at batch \d+ of epoch 2, images train-7; lower.*$"
-        ):
+        checkpoint = (tmp_path / CHECKPOINT).read_bytes()
+        model = (tmp_path / MODEL).read_bytes()
+
+        message = r"^the loss is nan at batch \d+ of epoch 2, images train-7; lower.*$"
+        with pytest.raises(SatlibError, match=message):
             tiny.train(tmp_path, "training.batch_size=1", reader=self.Broken())
-        assert ((tmp_path / CHECKPOINT).read_bytes(), (tmp_path / MODEL).read_bytes()) == before
+        assert (tmp_path / CHECKPOINT).read_bytes() == checkpoint
+        assert (tmp_path / MODEL).read_bytes() == model
 
     @pytest.mark.parametrize(
         ("precision", "moment"), [("float32", "1 of epoch 1"), ("fp16", "8 of epoch 2")]
     )
     def test_a_gradient_under_a_finite_loss(self, tmp_path, monkeypatch, precision, moment):
         """In fp16 the scale is halved until it cannot be the reason."""
-        true = objective.word_losses
+        word_losses = objective.word_losses
 
         def infinitely_steep(logits, captions):
-            return true(logits, captions) + (0 * logits.float().sum(2)).sqrt()
+            # The root of 0 is 0, and its derivative is infinite.
+            zero = 0 * logits.float().sum(2)
+            return word_losses(logits, captions) + zero.sqrt()
 
         monkeypatch.setattr(objective, "word_losses", infinitely_steep)
         with pytest.raises(SatlibError, match=rf"the gradient's norm is nan at batch {moment}"):
             tiny.train(tmp_path, f"training.precision={precision}", "training.clip=0")
-        assert all(
-            value.isfinite().all() for value in read_safetensors(tmp_path / CHECKPOINT)[1].values()
-        )
+
+        # No such step reached the weights.
+        for value in tensors_of(tmp_path / CHECKPOINT).values():
+            assert value.isfinite().all()
 
 
 def test_in_fp16_an_overflow_leaves_the_step_out(tmp_path, monkeypatch):
-    """The loss is scaled up, so that small gradients survive; where large ones overflow, weights and average stay."""
-    update, seen = loop.Trainer.update, []
+    """The loss is scaled up, so that small gradients survive; large ones may overflow."""
+    update = loop.Trainer.update
+    seen = []
 
     def watched(session, *arguments):
         state = session.state
         if len(seen) == 2:
-            state.scaler._scale.fill_(2.0**22)  # too much for float16
+            # Too much for float16.
+            state.scaler._scale.fill_(2.0**22)
         scale = state.scaler.get_scale()
         before = {name: value.clone() for name, value in state.stored.state_dict().items()}
         update(session, *arguments)
-        seen.append((scale, state.scaler.get_scale(), equal(before, state.stored.state_dict())))
+
+        # Whether weights and average stayed as they were.
+        unchanged = equal(before, state.stored.state_dict())
+        seen.append((scale, state.scaler.get_scale(), unchanged))
 
     monkeypatch.setattr(loop.Trainer, "update", watched)
     tiny.train(tmp_path, "training.precision=fp16", "training.average=0.9", "training.epochs=1")
+
+    # At an overflow, and only there, the scale is halved and nothing changes.
     assert seen[2] == (2.0**22, 2.0**21, True)
-    assert all(still == (after < before) for before, after, still in seen)
-    assert not seen[-1][2]
+    for before, after, unchanged in seen:
+        assert unchanged == (after < before)
+    *_, (_, scale, unchanged) = seen
+    assert not unchanged
+
     header, tensors = read_safetensors(tmp_path / CHECKPOINT)
-    assert header["scaler"]["scale"] == seen[-1][1]
-    assert tensors["optimiser.0.step"] == sum(not still for _, _, still in seen)
+    assert header["scaler"]["scale"] == scale
+    steps = [step for step in seen if not step[2]]
+    assert tensors["optimiser.0.step"] == len(steps)
 
 
 @pytest.mark.parametrize(
@@ -188,53 +220,70 @@ def test_in_fp16_an_overflow_leaves_the_step_out(tmp_path, monkeypatch):
     ],
 )
 def test_the_schedule_by_hand(config, factors):
-    rates, optimiser = [], SimpleNamespace(param_groups=[{"base": 2.0}])
+    group = {"base": 2.0}
+    optimiser = SimpleNamespace(param_groups=[group])
+    rates = []
     for step in range(6):
         set_learning_rate(optimiser, TrainingConfig(**config), step, 6)
-        rates.append(optimiser.param_groups[0]["lr"])
-    assert rates == pytest.approx([2 * factor for factor in factors], abs=2e-3)
+        rates.append(group["lr"])
+    # The factors are rounded to three digits.
+    expected = [2 * factor for factor in factors]
+    assert rates == pytest.approx(expected, abs=2e-3)
 
 
 def test_stops_after_patience_and_keeps_the_best(tmp_path, monkeypatch):
     def scores(*values):
+        """The dev scores of the next epochs."""
         left = list(values)
         monkeypatch.setattr(validation, "quick_bleu", lambda captions, examples: left.pop(0))
 
+    # Two epochs without a better one than the second are enough.
+    patient = tmp_path / "patient"
     scores(1, 3, 2, 3, 9)
-    tiny.train(tmp_path / "patient", "training.patience=2", "training.epochs=10")
-    assert [record["dev_bleu4"] for record in tiny.log(tmp_path / "patient")] == [1, 3, 2, 3]
+    tiny.train(patient, "training.patience=2", "training.epochs=10")
+    log = tiny.log(patient)
+    assert [record["dev_bleu4"] for record in log] == [1, 3, 2, 3]
+
+    # So the model is that of the second epoch.
+    two = tmp_path / "two"
     scores(1, 3)
-    tiny.train(tmp_path / "two", "training.epochs=2")
-    patient, two = (read_safetensors(tmp_path / name / MODEL)[1] for name in ("patient", "two"))
-    assert equal(patient, two)
+    tiny.train(two, "training.epochs=2")
+    assert equal(tensors_of(patient / MODEL), tensors_of(two / MODEL))
+
+    # It stays stopped: another epoch would find no score.
     scores()
-    tiny.train(
-        tmp_path / "patient", "training.patience=2", "training.epochs=10"
-    )  # it stays stopped
-    scores(0.9, 0.1, 0.1, 1.0, 0.9)  # below 1 the dev loss decides
-    tiny.train(tmp_path / "noise", "training.patience=5", "training.epochs=5")
-    log = tiny.log(tmp_path / "noise")
+    tiny.train(patient, "training.patience=2", "training.epochs=10")
+
+    # Below 1 the dev loss decides.
+    noise = tmp_path / "noise"
+    scores(0.9, 0.1, 0.1, 1.0, 0.9)
+    tiny.train(noise, "training.patience=5", "training.epochs=5")
+    log = tiny.log(noise)
     assert log[2]["dev_nll"] < log[1]["dev_nll"] < log[0]["dev_nll"]
     assert [record["kept"] for record in log] == [True, True, True, True, False]
 
 
 class TestOptimiser:
     def captioner(self, *changes):
-        chosen = tiny.the_recipe(*changes)
-        return Captioner(chosen, Vocabulary(["a", "b"]), encoders.create("tiny"))
+        vocabulary = Vocabulary(["a", "b"])
+        return Captioner(tiny.the_recipe(*changes), vocabulary, encoders.create("tiny"))
 
     def test_rmsprop_is_graves_form(self):
-        """Graves (2013), equations 38 to 45, with gradients so small that eps, under the root, decides."""
+        """Graves (2013), equations 38 to 45: gradients so small that eps, under the root, decides."""
         captioner = self.captioner("training.optimiser=rmsprop", "training.learning_rate=0.002")
         optimiser = checkpoint.create_optimiser(captioner)
         parameter = captioner.decoder.output.weight
         before = parameter.detach().double().clone()
         w = before.clone()
-        n, g, delta = (torch.zeros_like(w) for _ in range(3))
+        n = torch.zeros_like(w)
+        g = torch.zeros_like(w)
+        delta = torch.zeros_like(w)
         for _ in range(5):
             parameter.grad = 1e-3 * torch.randn_like(parameter)
             gradient = parameter.grad.double()
             optimiser.step()
+
+            # Epsilon is added after the root, as torch does.
             n = 0.95 * n + 0.05 * gradient**2
             g = 0.95 * g + 0.05 * gradient
             delta = 0.9 * delta - 0.002 * gradient / (n - g**2 + 1e-4).sqrt()
@@ -243,122 +292,158 @@ class TestOptimiser:
         torch.testing.assert_close(moved, w - before, atol=1e-7, rtol=1e-3)
 
     def test_average_by_hand(self):
-        mean, now = (self.captioner("encoder.train=true") for _ in range(2))
-        for captioner, value in ((mean, 2.0), (now, 6.0)):
-            for tensor in captioner.state_dict().values():
-                tensor.fill_(value)
+        mean = self.captioner("encoder.train=true")
+        now = self.captioner("encoder.train=true")
+        for tensor in mean.state_dict().values():
+            tensor.fill_(2.0)
+        for tensor in now.state_dict().values():
+            tensor.fill_(6.0)
         update_average(mean, now, 0.75)
-        for (
-            name,
-            tensor,
-        ) in mean.state_dict().items():  # 0.75 * 2 + 0.25 * 6 = 3; a counter is what it is now
-            assert (tensor == (6 if "num_batches" in name else 3)).all(), name
+
+        for name, tensor in mean.state_dict().items():
+            # 0.75 * 2 + 0.25 * 6 = 3; a counter is what it is now.
+            expected = 6 if "num_batches" in name else 3
+            assert (tensor == expected).all(), name
 
 
 class TestRun:
     def test_a_run_is_a_folder(self, tmp_path, monkeypatch):
+        # With real curves, which other tests leave out.
         monkeypatch.setattr(plots, "curves_figure", CURVES)
-        captioner = tiny.train(
-            tmp_path, "decoder.dropout=0.0", "training.epochs=2", "training.learning_rate=0.03"
-        )
+        changes = ("decoder.dropout=0.0", "training.epochs=2", "training.learning_rate=0.03")
+        captioner = tiny.train(tmp_path, *changes)
         assert {path.name for path in tmp_path.iterdir()} == FILES
         assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-        log = tiny.log(tmp_path)
-        assert [record["epoch"] for record in log] == [1, 2]
-        assert log[1]["train_nll"] < log[0]["train_nll"]
-        assert log[1]["dev_bleu4"] > 0
-        assert {
+
+        first, second = tiny.log(tmp_path)
+        assert first["epoch"] == 1
+        assert second["epoch"] == 2
+        assert second["train_nll"] < first["train_nll"]
+        assert second["dev_bleu4"] > 0
+        columns = {
             "train_penalty",
             "dev_nll",
             "learning_rate",
             "seconds",
             "tokens_per_second",
-        } <= log[0].keys()
-        assert (
-            json.loads((tmp_path / "vocabulary.json").read_text()) == captioner.vocabulary.to_json()
-        )
+        }
+        assert columns <= first.keys()
+
+        words = json.loads((tmp_path / "vocabulary.json").read_text())
+        assert words == captioner.vocabulary.to_json()
         assert recipe.load(str(tmp_path / "recipe.toml")) == captioner.recipe
+        # It is ready to caption.
         assert not captioner.training
 
     def test_the_log_has_the_means_of_one_caption_at_a_time(self, tmp_path):
-        """Of the training captions' loss at a learning rate of 0, without dropout; and of the dev captions' likelihood."""
-        captioner = tiny.train(
-            tmp_path, "decoder.dropout=0.0", "training.learning_rate=0", "training.epochs=1"
-        )
+        """Of the training captions' loss, and of the dev captions' likelihood."""
+        # So that the weights are the same before and after, and nothing is random.
+        changes = ("decoder.dropout=0.0", "training.learning_rate=0", "training.epochs=1")
+        captioner = tiny.train(tmp_path, *changes)
         (record,) = tiny.log(tmp_path)
+
         for split in ("train", "dev"):
-            captions = pairs(tiny.data().split(split), captioner.vocabulary, 40)
-            outputs = [alone(captioner, pair) for pair in captions]
-            words = [log_p for log_ps, _ in outputs for log_p in log_ps]
-            assert record[f"{split}_nll"] == pytest.approx(-sum(words) / len(words), rel=1e-5)
-            penalties = [
-                sum((1 - sum(place)) ** 2 for place in alphas.T.tolist()) for _, alphas in outputs
-            ]
+            log_p = []
+            penalties = []
+            for pair in pairs(tiny.data().split(split), captioner.vocabulary, 40):
+                of_words, alphas = alone(captioner, pair)
+                log_p += of_words
+                places = alphas.T.tolist()  # the weights of each place at every word
+                penalties.append(sum((1 - sum(weights)) ** 2 for weights in places))
+
+            # The likelihood is per word, the penalty per caption.
+            nll = -sum(log_p) / len(log_p)
+            assert record[f"{split}_nll"] == pytest.approx(nll, rel=1e-5)
             if split == "train":
-                assert record["train_penalty"] == pytest.approx(
-                    sum(penalties) / len(penalties), rel=1e-4
-                )
+                penalty = sum(penalties) / len(penalties)
+                assert record["train_penalty"] == pytest.approx(penalty, rel=1e-4)
 
     @pytest.mark.slow
     def test_eight_captions_are_learnt_by_heart(self, tmp_path):
         data = tiny.data()
         texts = [
-            "a red circle on the left", "two blue stars", "there is nothing here", "a dog", "the sea at night in winter",
-            "green square above a white one", "one two three", "a man rides a red horse",
-        ]  # fmt: skip
-        examples = [
-            dataclasses.replace(e, references=(t,))
-            for e, t in zip(data.examples, texts, strict=False)
+            "a red circle on the left",
+            "two blue stars",
+            "there is nothing here",
+            "a dog",
+            "the sea at night in winter",
+            "green square above a white one",
+            "one two three",
+            "a man rides a red horse",
         ]
-        same = [dataclasses.replace(e, split="dev") for e in examples]
-        captioner = tiny.train(
-            tmp_path, "decoder.dropout=0.0", "decoder.hidden=32", "training.learning_rate=0.02", "training.epochs=40",
-            "objective.doubly_stochastic=0", "training.select=nll", captions=dataclasses.replace(data, examples=(*examples, *same)),
-        )  # fmt: skip
+        examples = []
+        for example, text in zip(data.examples, texts, strict=False):
+            examples.append(dataclasses.replace(example, references=(text,)))
+        # The same images are dev, too.
+        same = [dataclasses.replace(example, split="dev") for example in examples]
+        changes = (
+            "decoder.dropout=0.0",
+            "decoder.hidden=32",
+            "training.learning_rate=0.02",
+            "training.epochs=40",
+            "objective.doubly_stochastic=0",
+            "training.select=nll",
+        )
+        captions = dataclasses.replace(data, examples=(*examples, *same))
+        captioner = tiny.train(tmp_path, *changes, captions=captions)
+
         last = tiny.log(tmp_path)[-1]
         assert max(last["train_nll"], last["dev_nll"]) < 0.02
         assert last["dev_bleu4"] > 99
-        best = captioner.hypotheses(tiny.Reader().read([e.image_id for e in examples]), beam=3)
-        assert [captioner.read(found[0]).text for found in best] == texts
+        a = tiny.Reader().read([example.image_id for example in examples])
+        found = captioner.hypotheses(a, beam=3)
+        assert [captioner.read(best).text for best, *_ in found] == texts
 
 
 def test_a_folder_belongs_to_one_process_until_it_ends(tmp_path):
+    run = tmp_path / "run"
     reading, writing = os.pipe()
-    if (child := os.fork()) == 0:
-        with locked(tmp_path / "run"):
+    child = os.fork()
+    if child == 0:
+        with locked(run):
             os.write(writing, b"held")
             signal.pause()
+
+    # From here on the child has the folder.
     assert os.read(reading, 4) == b"held"
     try:
         with pytest.raises(SatlibError, match="run is in use by another process"):
-            tiny.train(tmp_path / "run")
+            tiny.train(run)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    for _ in range(2):  # it is given back after a mistake too
-        with pytest.raises(ZeroDivisionError), locked(tmp_path / "run"):
+
+    # It is free after the child's death, and after a mistake, too.
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), locked(run):
             raise ZeroDivisionError
 
 
 def test_stopped_while_dev_captions_are_generated_is_as_never_stopped(tmp_path, monkeypatch):
-    """The signal comes in the middle of the second epoch's captions; what is not finished by then waits for a minute."""
-    generate, judged = evaluate.generate, []
+    """The signal comes in the middle of the second epoch's captions."""
+    generate = evaluate.generate
+    calls = 0
 
     def slow(*arguments, **options):
-        judged.append(None)
-        if len(judged) == 2:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
             os.kill(os.getpid(), signal.SIGTERM)
+            # The run must not wait for the captions.
             time.sleep(60)
         return generate(*arguments, **options)
 
-    tiny.train(tmp_path / "whole")
+    whole = tmp_path / "whole"
+    stopped = tmp_path / "stopped"
+    tiny.train(whole)
     monkeypatch.setattr(validation, "generate", slow)
-    began = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(loop.Interrupted, match="the same command resumes"):
-        tiny.train(tmp_path / "stopped")
-    assert time.monotonic() - began < 30
-    tiny.train(tmp_path / "stopped")
-    assert differences(tmp_path / "whole", tmp_path / "stopped") == []
+        tiny.train(stopped)
+    assert time.monotonic() - start < 30
+
+    tiny.train(stopped)
+    assert differences(whole, stopped) == []
 
 
 class Constant:
@@ -378,19 +463,23 @@ class Scaled(tiny.Reader):
 
 
 def test_the_scale_of_annotation_vectors_by_hand():
-    assert root_mean_square(Constant(), [str(i) for i in range(100)]) == pytest.approx(8 / 2**0.5)
+    image_ids = [str(i) for i in range(100)]
+    assert root_mean_square(Constant(), image_ids) == pytest.approx(8 / 2**0.5)
 
 
 def test_the_scale_reaches_the_training_and_every_figure_of_dev(tmp_path):
     """Scaled by the recipe, or beforehand: the same bits."""
     runs = []
     for scale, reader in (("0.25", tiny.Reader()), ("1", Scaled())):
-        captioner = tiny.train(
-            tmp_path / scale, "training.epochs=2", f"encoder.scale={scale}", reader=reader
-        )
+        folder = tmp_path / scale
+        changes = ("training.epochs=2", f"encoder.scale={scale}")
+        captioner = tiny.train(folder, *changes, reader=reader)
         weights = [value.tolist() for value in captioner.state_dict().values()]
-        runs.append((without_clock(tiny.log(tmp_path / scale)), weights))
-    assert runs[0] == runs[1]
+        # Seconds differ from run to run.
+        log = without_clock(tiny.log(folder))
+        runs.append((log, weights))
+    by_the_recipe, beforehand = runs
+    assert by_the_recipe == beforehand
 
 
 def test_quiet_says_nothing(tmp_path, monkeypatch, capsys):

@@ -101,7 +101,14 @@ def sinusoids(count, size):
     return torch.tensor(rows, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("changes", [{}, {"layers": 1, "heads": 4}, {"layers": 3, "heads": 1}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"layers": 1, "heads": 4},
+        {"layers": 3, "heads": 1},
+    ],
+)
 def test_it_is_that_of_torch(changes):
     model = decoder(**changes)
     a = images()
@@ -122,7 +129,9 @@ def test_it_is_that_of_torch(changes):
     # (B, layers, heads, C, L) -> (B, C, layers, heads, L)
     all_maps = torch.stack(maps, 1).permute(0, 3, 1, 2, 4)
     words = nn.functional.pad(captions[:, :-1], (1, 0), value=-1)
-    _, found, _ = model.read(model.project(a), model.initial_state(a), words)
+    annotations = model.project(a)
+    state = model.initial_state(a)
+    _, found, _ = model.read(annotations, state, words)
     torch.testing.assert_close(found, all_maps, **EXACT)
 
     # A word's map is the mean of its layers' and heads'.
@@ -155,8 +164,10 @@ def test_step_by_step_with_a_cache_is_teacher_forcing():
 
         words = torch.cat([begin, captions[:, :t]], 1)
         h, maps, _ = model.read(annotations, model.initial_state(a), words)
-        torch.testing.assert_close(logits, model.logits(h[:, -1]), **EXACT)
-        torch.testing.assert_close(alpha, maps[:, -1].mean((1, 2)), **EXACT)
+        last_logits = model.logits(h[:, -1])
+        last_map = maps[:, -1].mean((1, 2))
+        torch.testing.assert_close(logits, last_logits, **EXACT)
+        torch.testing.assert_close(alpha, last_map, **EXACT)
 
         torch.testing.assert_close(logits, output.logits[:, t], **EXACT)
         torch.testing.assert_close(alpha, output.alphas[:, t], **EXACT)
@@ -176,8 +187,9 @@ def test_scores_and_maps_are_those_of_the_words(beam):
             captions.add(tuple(hypothesis.words))
             words = torch.tensor([[*hypothesis.words, END]])
             output = model(a[image : image + 1], words)
-            log_p = output.logits.log_softmax(2).gather(2, words.unsqueeze(2)).sum()
-            assert hypothesis.log_probability == pytest.approx(log_p.item(), abs=1e-10)
+            log_p = output.logits.log_softmax(2)
+            of_words = log_p.gather(2, words.unsqueeze(2)).sum()
+            assert hypothesis.log_probability == pytest.approx(of_words.item(), abs=1e-10)
             torch.testing.assert_close(hypothesis.alphas, output.alphas[0])
             assert hypothesis.betas.tolist() == [1.0] * len(words[0])
     # One caption for all images could not mix up their caches.

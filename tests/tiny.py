@@ -81,7 +81,8 @@ def decided(attention="soft", seed=5, words=WORDS, changes=()):
     """
     torch.manual_seed(seed)
     chosen = the_recipe(f"decoder.attention={attention}", *changes)
-    captioner = Captioner(chosen, Vocabulary(list(words)), encoders.create("tiny")).eval()
+    vocabulary = Vocabulary(list(words))
+    captioner = Captioner(chosen, vocabulary, encoders.create("tiny")).eval()
 
     # As initialised, every word is about as likely as any other, and rounding could decide.
     with torch.no_grad():
@@ -96,7 +97,7 @@ def data(train=20, dev=6, test=4):
     An image's number decides all three.
     """
     examples = []
-    for split, count in (("train", train), ("dev", dev), ("test", test)):
+    for split, count in {"train": train, "dev": dev, "test": test}.items():
         for i in range(count):
             colour = COLOURS[i % 4]
             shape = SHAPES[i % 3]
@@ -113,7 +114,8 @@ def data(train=20, dev=6, test=4):
 def _numbers(image_id, count):
     """Numbers that the image id alone decides; images of one meaning have similar ones."""
     i = int(image_id.split("-")[1])
-    meaning = np.random.default_rng((i % 4, i % 3, i % 2)).standard_normal(count)
+    seed = (i % 4, i % 3, i % 2)
+    meaning = np.random.default_rng(seed).standard_normal(count)
 
     # Not Python's hash(), which differs from one process to the next.
     digest = hashlib.sha256(image_id.encode()).digest()
@@ -151,7 +153,8 @@ def train(folder, *changes, captions=None, reader=None, **more):
 
 def log(folder):
     """A run's records, one for each epoch."""
-    return [json.loads(line) for line in (folder / loop.LOG).read_text().splitlines()]
+    lines = (folder / loop.LOG).read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def session(folder, *changes, reader=None, show=False, **more):

@@ -579,8 +579,12 @@ def share_on_objects(
             if number is None:
                 continue
             y, x = ex02.centre(int(alphas[t].argmax()), (side, side), SIZE)
-            left, top, right, bottom = scene.objects[number].box
-            hits.append(left <= x <= right and top <= y <= bottom)
+            thing = scene.objects[number]
+            middle_x, middle_y = thing.centre
+            half = thing.diameter / 2
+            in_columns = middle_x - half <= x <= middle_x + half
+            in_rows = middle_y - half <= y <= middle_y + half
+            hits.append(in_columns and in_rows)
     return sum(hits) / max(1, len(hits))
 
 

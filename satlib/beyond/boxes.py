@@ -171,7 +171,7 @@ def _shares(cells: int) -> np.ndarray:
     """
     edges = np.linspace(0, SIZE, cells + 1)
     pixels = np.arange(SIZE)
-    # Cells are no whole number of pixels: at an edge, a pixel belongs to two of them.
+    # A cell need not be a whole number of pixels: at an edge, a pixel belongs to two.
     end = np.minimum(edges[1:, None], pixels + 1)
     start = np.maximum(edges[:-1, None], pixels)
     return (end - start).clip(min=0) * cells / SIZE

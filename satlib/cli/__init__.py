@@ -80,7 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
-    # Threads that spin for long are slow on a shared processor, others elsewhere.
+    # Waiting threads spin only briefly: long spinning takes cores from other programs, and without
+    # any they would wake late. Who has set a policy keeps it.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 

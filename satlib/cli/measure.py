@@ -186,7 +186,7 @@ def table(options: argparse.Namespace) -> None:
     unknown = names - {name.lower() for name in data_sets}
     if unknown:
         raise SatlibError(
-            f"{min(unknown)} is no file and no data set of the table; it has {', '.join(data_sets)}"
+            f"{min(unknown)} is neither a file nor a data set of the table; it has {', '.join(data_sets)}"
         )
     if names:
         rows = [row for row in rows if row.data.lower() in names]

@@ -52,8 +52,8 @@ def features(options: argparse.Namespace) -> None:
     encoder = encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
     view = recipe.encoder.view
     folder = features.folder(datasets.data_root(options.data), captions, encoder.name, view)
-    with distributed.launched(installed.device(options.device)) as place:
-        store = extract(captions, encoder, folder, place, view=view)
+    with distributed.launched(installed.device(options.device)) as device:
+        store = extract(captions, encoder, folder, device, view=view)
         # Of torchrun's processes, the first one reports.
         if not distributed.current().first:
             return
@@ -100,14 +100,14 @@ def train(options: argparse.Namespace) -> None:
         recipe = starting.fitted(recipe, options.start, changes)
 
     captions = inputs.captions_of(recipe, options)
-    with distributed.launched(installed.device(options.device)) as place:
+    with distributed.launched(installed.device(options.device)) as device:
         reader = inputs.reader_of(recipe, captions, ("train", "dev"), options)
         loop.train(
             recipe,
             captions,
             reader,
             run,
-            place,
+            device,
             start=options.start,
             prepare=prepare,
             save_seconds=options.checkpoint_every,

@@ -187,7 +187,7 @@ class Pixels:
         example = self._examples[image_id]
         square = images.square(self._photo(example), self._view)
         image = images.to_tensor(square)
-        # Not what is drawn: it is used once, or seldom.
+        # Photographs alone: a drawn scene is used once, or seldom, and the Hub decodes its own.
         if example.path is not None and len(self._cache) < self._room:
             self._cache[image_id] = image
         return image

@@ -242,7 +242,7 @@ def _read(table: Path) -> Iterator[Row]:
 
 def texts_in(caption: str) -> list[str]:
     """A caption; or several, if they are written as a Python or JSON list."""
-    # Most captions are no Python at all.
+    # Most captions are not Python at all.
     with contextlib.suppress(SyntaxError, ValueError):
         value = ast.literal_eval(caption)
         if isinstance(value, list) and value:

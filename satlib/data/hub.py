@@ -71,7 +71,7 @@ def _read_tables(place: str, name: str) -> Mapping[Any, Any]:
         datasets.disable_progress_bars()
     try:
         return datasets.load_dataset(name)
-    # Of the network, of the Hub, of pyarrow: they share no type.
+    # Errors of the network, the Hub and pyarrow have no type in common.
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise SatlibError(f"cannot read {place}: {reason}; {ADVICE}") from error

@@ -23,7 +23,6 @@ from PIL import Image
 from satlib.data import scenes_grammar as grammar
 from satlib.data import scenes_paint as paint
 from satlib.data.caption_set import SPLITS, CaptionSet, Example
-from satlib.data.images import Box
 from satlib.data.scenes_grammar import Kind, Meaning, between, pick
 from satlib.data.scenes_paint import SIDE, Point
 
@@ -53,13 +52,6 @@ class Thing:
     colour = property(attrgetter("kind.colour"))
     shape = property(attrgetter("kind.shape"))
     texture = property(attrgetter("kind.texture"))
-
-    @property
-    def box(self) -> Box:
-        """(left, top, right, bottom) in pixels, hidden parts included."""
-        x, y = self.centre
-        half = self.diameter / 2
-        return x - half, y - half, x + half, y + half
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ import regex
 
 from satlib.errors import SatlibError
 
-# The ids of the special words; and `PAD`, which follows the end mark of the captions that are
-# shorter than others in their batch. It is the id of no word: an embedding refuses it.
+# The ids of the special words. The other two stand for no word: a decoder reads both as y_0, the
+# zero embedding. `START` is before the first word; `PAD` follows the end mark of a caption that is
+# shorter than others in its batch, where nothing that is read counts.
 END = 0
 UNKNOWN = 1
+START = -1
 PAD = -1
 SPECIALS = ("<end>", "<unknown>")
 

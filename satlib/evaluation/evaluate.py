@@ -63,10 +63,8 @@ def quick_bleu(captions: Mapping[str, Caption], examples: Sequence[Example]) -> 
     spoken = {}
     references = {}
     for example in examples:
-        image_id = example.image_id
-        lines = [tokenise(line) for line in example.references]
-        spoken[image_id] = " ".join(captions[image_id].words)
-        references[image_id] = [" ".join(words) for words in lines]
+        spoken[example.image_id] = " ".join(captions[example.image_id].words)
+        references[example.image_id] = [" ".join(tokenise(line)) for line in example.references]
     return metrics.bleu(spoken, references)["BLEU-4"]
 
 
@@ -162,7 +160,7 @@ def read_captions(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """
     form = 'an evaluation of satlib or {"image id": "caption", ...}'
     content = read_json(path, dict[str, Any], form)
-    # An image may be called "captions", but its caption is no dict.
+    # An image may be called "captions", but its caption is not a dict.
     if isinstance(content.get("captions"), dict):
         return content, content["captions"]
     return {}, read_json(path, dict[str, str], form)

@@ -3,22 +3,18 @@
 Rohrbach et al., 2018 (arXiv:1809.02156). An object counts as invented if no reference of the
 photograph mentions one of its kind: "invented objects" is CHAIR_i, "captions that invent" CHAIR_s.
 People do not mention all that they see, so the figures are too high, for every model. Only the
-words of `KINDS` count; those of one kind are equal: "man" for a woman is no invention here.
+words of `KINDS` count; those of one kind are equal: "man" for a woman does not count as invented.
 """
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
+from pathlib import Path
 
 from satlib.data.text import tokenise
+from satlib.files import read_text
 
 # Common objects of everyday photographs, one kind a line; a plural with -s or -es need not be
 # listed.
-KINDS = (
-    resources.files("satlib.evaluation")
-    .joinpath("kinds.txt")
-    .read_text(encoding="utf-8")
-    .splitlines()
-)
+KINDS = read_text(Path(__file__).with_name("kinds.txt")).splitlines()
 
 
 def _kinds_of_words() -> dict[str, str]:

@@ -38,6 +38,13 @@ GET_JAVA = (
 BLEU = ("words", "reference words", "1-grams", "2-grams", "3-grams", "4-grams")
 METEOR = tuple(f"METEOR {number}" for number in range(1, 24))  # as the program prints them
 
+# Where METEOR's numbers are; but for the chunks, first those of the caption, then the reference's.
+_WORDS = slice(0, 2)
+_FUNCTION_WORDS = slice(2, 4)
+_STAGES = slice(4, 20)  # matches by four stages, each of content and of function words
+_CHUNKS = 20
+_MATCHED = slice(21, 23)
+
 # METEOR 1.5's own values for English.
 _ALPHA, _BETA, _GAMMA, _DELTA = 0.85, 0.2, 0.6, 0.75
 _WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of its stages
@@ -357,9 +364,9 @@ def meteor_statistics(hypotheses: Captions, references: References) -> np.ndarra
 
     rows = [line.split() for line in finished.stdout.splitlines()]
     counts = np.array(rows, dtype=np.float64)  # (N, 23)
-    words = counts[:, :2]  # of the caption, of the reference
-    chunks = counts[:, 20]
-    matched = counts[:, 21:23]
+    words = counts[:, _WORDS]
+    chunks = counts[:, _CHUNKS]
+    matched = counts[:, _MATCHED]
     # When it scores, the program counts no chunk in a caption that equals its reference.
     equal = (matched == words).all(1) & (chunks == 1)
     chunks[equal] = 0
@@ -377,13 +384,12 @@ def meteor_scores(sums: np.ndarray) -> np.ndarray:
 
     (R, 23) -> (R,).
     """
-    # Of the caption and of the reference, (R, 2) each: words, and function words.
-    words = sums[:, :2]
-    functions = sums[:, 2:4]
-    # Matched words by stage, content or function word, caption or reference.
-    stages = sums[:, 4:20].reshape(-1, 4, 2, 2)
-    chunks = sums[:, 20]
-    matched = sums[:, 21:23]
+    words = sums[:, _WORDS]
+    functions = sums[:, _FUNCTION_WORDS]
+    # By stage, content or function word, caption or reference.
+    stages = sums[:, _STAGES].reshape(-1, 4, 2, 2)
+    chunks = sums[:, _CHUNKS]
+    matched = sums[:, _MATCHED]
 
     # Content words weigh more than function words, and exact matches more than paraphrases.
     of_kinds = (_DELTA, 1 - _DELTA)

@@ -254,10 +254,10 @@ def whole(columns: Columns, captions: Sequence[str] = ()) -> dict[str, float]:
     """The scores of all images, from their columns and captions."""
     rows = list(columns.values())
     values = np.array(rows, dtype=np.float64).T  # (N, P)
-    images = tuple(map(str, range(len(values))))
-    statistics = Statistics(tuple(columns), images, values, tuple(captions))
+    # A score does not depend on the images' ids.
+    statistics = Statistics(tuple(columns), (), values, tuple(captions))
 
-    once = scores(statistics, np.ones((1, len(images))))
+    once = scores(statistics, np.ones((1, len(values))))
     return {name: float(score[0]) for name, score in once.items()}
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from satlib.data.text import START
 from satlib.model import attention
 from satlib.recipe import DecoderConfig
 
@@ -205,7 +206,7 @@ class Decoder(nn.Module):
         state = self.initial_state(a)
 
         # The word before each word: y_0 before the first.
-        before = nn.functional.pad(captions[:, :-1], (1, 0), value=-1)  # (B, C)
+        before = nn.functional.pad(captions[:, :-1], (1, 0), value=START)  # (B, C)
         embedded = self.embed(before)  # (B, C, m)
         gates_words = self.gates_word(embedded)  # (B, C, 4n)
 

@@ -65,8 +65,12 @@ class Encoder(nn.Module):
         std: tuple[float, float, float] = IMAGENET_STD,
         channels: str = "RGB",
         shape: tuple[int, int, int] | None = None,
+        padded: bool = False,
     ) -> None:
-        """shape: (D, h, w) where it is known, which saves a pass through the network."""
+        """shape: (D, h, w) where it is known, which saves a pass through the network.
+
+        padded: as TensorFlow pads: a larger image has a map larger in proportion.
+        """
         super().__init__()
         self.body = body
         self.channels = channels
@@ -74,8 +78,7 @@ class Encoder(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
         self.eval()
 
-        # Padded as TensorFlow pads, a larger image has a map larger in proportion.
-        self.padded = shape is not None
+        self.padded = padded
         if shape:
             self.dim, h, w = shape
         else:
@@ -196,13 +199,15 @@ class Enlarging(nn.Module):
 
 
 def _enlarging(encoder: Encoder, side: int) -> Encoder:
-    """An encoder that sees images of `side` pixels, and normalises them itself."""
+    """An encoder that sees images enlarged to `side` pixels."""
     shape = None
     if encoder.padded:
         h, w = (math.ceil(cells * side / SIZE) for cells in encoder.grid)
         shape = (encoder.dim, h, w)
 
-    enlarged = Encoder(Enlarging(encoder, side), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape)
+    # The encoder inside normalises.
+    body = Enlarging(encoder, side)
+    enlarged = Encoder(body, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), shape=shape, padded=encoder.padded)
     enlarged.at_once = max(1, 8 * SIZE**2 // side**2)  # as many pixels as without enlarging
     return enlarged
 
@@ -229,8 +234,8 @@ def _vgg19(pretrained: bool) -> Encoder:
 
         layers = []
         for block, depth in enumerate((2, 2, 4, 4, 4), 1):
-            for convolution in range(1, depth + 1):
-                layers.append(f"block{block}_conv{convolution}")
+            for number in range(1, depth + 1):
+                layers.append(f"block{block}_conv{number}")
 
         convolutions = [module for module in body if isinstance(module, nn.Conv2d)]
         for layer, convolution in zip(layers, convolutions, strict=True):
@@ -365,6 +370,7 @@ def _efficientnet_lite0(pretrained: bool) -> Encoder:
         mean=(127.0, 127.0, 127.0),
         std=(128.0, 128.0, 128.0),
         shape=(1280, SIZE // 32, SIZE // 32),
+        padded=True,
     )
 
 

@@ -136,9 +136,7 @@ class VariationalBound(nn.Module):
         within = captions != PAD
         losses = word_losses(output.logits, captions)  # (B N, C)
         nll = losses.sum(1)
-        if output.places is None:
-            nothing = nll.new_empty(0)
-            return Bound(nll.mean(), nll.detach(), nothing, nothing)
+        assert output.places is not None  # hard attention draws while it trains
 
         # Only a place that was drawn has a score; an expectation has none.
         sampled = within & (output.places >= 0)
@@ -177,19 +175,20 @@ class VariationalBound(nn.Module):
             by_caption = rewards.unflatten(0, (-1, self.config.samples))  # (B, N, C)
             return leave_one_out(by_caption).flatten(0, 1), no_loss
 
-        if self.config.reward == "to-come":
-            which = _to_come(within)  # words to come at each t, 0 after the end mark
-            scale = torch.ones_like(which)
-        else:
-            which = torch.zeros_like(within, dtype=torch.long)
-            # The average is that of the longest captions; a shorter one has its share.
-            scale = within.sum(1, keepdim=True) / self.longest  # (B N, 1)
-        # A sentence's reward is the same at each of its words: it counts once.
-        new = (rewards / scale)[:, : scale.shape[1]]
         # Read before it is updated: otherwise the baseline would depend on its own reward.
-        baseline = self.average[which] * scale
+        if self.config.reward == "to-come":
+            slots = _to_come(within)  # words to come at each t, 0 after the end mark
+            baseline = self.average[slots]
+            observed = rewards
+        else:
+            # The average is that of the longest captions; a shorter one has its share.
+            shares = within.sum(1, keepdim=True) / self.longest  # (B N, 1)
+            slots = torch.zeros_like(shares, dtype=torch.long)
+            baseline = (self.average[slots] * shares).expand_as(rewards)
+            # A sentence's reward is the same at each of its words: it counts once.
+            observed = rewards[:, :1] / shares
         if self.training:
-            self._update_average(which[:, : new.shape[1]].flatten(), new.flatten())
+            self._update_average(slots.flatten(), observed.flatten())
         if self.learned is None:
             return baseline, no_loss
 

@@ -64,7 +64,7 @@ def load(place: str) -> Attend | type[Attention]:
     if isinstance(found, type):
         if not issubclass(found, Attention):
             raise SatlibError(
-                f"{place} is no satlib.model.attention.Attention; derive it from that"
+                f"{place} is not a satlib.model.attention.Attention; derive it from that"
             )
         made = found(D, n, width)
         z, alpha, _ = made(a, made.keys(a), torch.randn(B, n))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from satlib.data.text import END, UNKNOWN, Vocabulary, is_character
+from satlib.data.text import END, START, UNKNOWN, Vocabulary, is_character
 from satlib.model.attention import precise
 from satlib.model.decoder import Annotations, select, stacked
 from satlib.model.transformer import AnyDecoder
@@ -88,7 +88,7 @@ def rollout(
     annotations, state: of the rows' images, from the decoder's `project` and `initial_state`.
     temperature: words are drawn from p(y_t)^(1/temperature); 0 takes the most probable word.
     """
-    words = torch.full((len(annotations.a),), -1, device=annotations.a.device)  # y_0
+    words = torch.full((len(annotations.a),), START, device=annotations.a.device)
     ended = torch.zeros_like(words, dtype=torch.bool)
     steps = []  # the fields of a rollout, without C
     for t in range(max_length + 1):
@@ -156,7 +156,7 @@ def beam_search(
     first_rows = (images * beam).unsqueeze(1)
     annotations = select(decoder.project(a), rows)
     state = select(decoder.initial_state(a), rows)
-    words = torch.full((B * beam,), -1, device=a.device)  # y_0
+    words = torch.full((B * beam,), START, device=a.device)
     said = words.new_empty(B * beam, 0)  # the words so far of each hypothesis, (B beam, t)
     path = words.new_empty(B * beam, 0)  # and its row at each of them
 
@@ -175,35 +175,35 @@ def beam_search(
             log_p = log_p.masked_fill(is_used, -torch.inf)
         K = log_p.shape[1]
 
-        # The 2 beam best continuations of each image (B, 2 beam): at most `beam` of them end, so
-        # that `beam` can go on.
+        # The 2 beam best continuations of each image: at most `beam` of them end, so that `beam` can
+        # go on. Their totals, the rows that they continue and their words, (B, 2 beam) each.
         continued = (totals.view(-1, 1) + log_p).view(B, beam * K)
-        candidates, index = continued.topk(min(2 * beam, beam * K), dim=1)
-        parents = first_rows + index // K
-        words = index % K
-        is_end = words == END
+        best_totals, index = continued.topk(min(2 * beam, beam * K), dim=1)
+        best_rows = first_rows + index // K
+        best_words = index % K
+        is_end = best_words == END
 
         # Those that end among the `beam` best are finished.
-        can_finish = (is_end & candidates.isfinite())[:, :beam]
+        can_finish = (is_end & best_totals.isfinite())[:, :beam]
         for image, rank in can_finish.nonzero().tolist():
             if image in searching:
-                total = candidates[image, rank].item()
-                row = int(parents[image, rank])
+                total = best_totals[image, rank].item()
+                row = int(best_rows[image, rank])
                 score = total / (t + 1) ** length_normalisation
                 ended = _Ended(score, total, said[row].tolist(), [*path[row].tolist(), row])
                 finished[image] = _best([*finished[image], ended], beam)
 
-        # The `beam` best that do not end go on.
-        totals, ranks = candidates.masked_fill(is_end, -torch.inf).topk(beam, dim=1)
-        parents = parents.gather(1, ranks).flatten()  # (B beam,)
-        words = words.gather(1, ranks).flatten()  # (B beam,)
-        # Each goes on from its parent's row.
-        state = select(state, parents)
-        said = torch.cat([said[parents], words.unsqueeze(1)], 1)
-        path = torch.cat([path[parents], parents.unsqueeze(1)], 1)
+        # The `beam` best that do not end go on, each from its row: (B beam,).
+        totals, chosen = best_totals.masked_fill(is_end, -torch.inf).topk(beam, dim=1)
+        rows = best_rows.gather(1, chosen).flatten()
+        words = best_words.gather(1, chosen).flatten()
+        state = select(state, rows)
+        said = torch.cat([said[rows], words.unsqueeze(1)], 1)
+        path = torch.cat([path[rows], rows.unsqueeze(1)], 1)
 
-        # An image is done when its best living hypothesis cannot enter any more. The best score
-        # that it can still reach is its total now, over the maximum length.
+        # An image is done when its best living hypothesis cannot enter any more. More words only
+        # lower a total, and no length divides it by more than the longest: that is the best score
+        # that it can still reach.
         reachable = (totals[:, 0] / float((max_length + 1) ** length_normalisation)).tolist()
         for image in list(searching):
             found = finished[image]
@@ -214,7 +214,7 @@ def beam_search(
 
     alphas = torch.stack([alpha for alpha, _ in history]).cpu()  # (steps, B beam, L)
     betas = torch.stack([beta for _, beta in history]).cpu()  # (steps, B beam)
-    return [[_hypothesis(ended, alphas, betas) for ended in image] for image in finished]
+    return [[_hypothesis(each, alphas, betas) for each in ended] for ended in finished]
 
 
 def _best(hypotheses: list[_Ended], beam: int) -> list[_Ended]:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from satlib.data.text import START
 from satlib.model.decoder import Annotations, Decoder, Output, Prediction
 from satlib.recipe import DecoderConfig
 
@@ -195,7 +196,7 @@ class TransformerDecoder(nn.Module):
 
     def forward(self, a: Tensor, captions: Tensor, expected: Tensor | None = None) -> Output:
         """Teacher forcing, all words at once; see `decoder.Decoder.forward`."""
-        before = functional.pad(captions[:, :-1], (1, 0), value=-1)  # (B, C), y_0 first
+        before = functional.pad(captions[:, :-1], (1, 0), value=START)  # (B, C), y_0 first
         h, maps, _ = self.read(self.project(a), self.initial_state(a), before)
         # One map a word, as the LSTM has: the losses and the pictures are the same for both.
         alphas = maps.mean((2, 3))  # (B, C, L)

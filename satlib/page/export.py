@@ -33,7 +33,6 @@ from satlib.files import write_json
 from satlib.model.attention import Attention
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Annotations, Decoder, State
-from satlib.model.search import content_words
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -74,7 +73,8 @@ class _Step(nn.Module):
         self, a: Tensor, keys: Tensor, h: Tensor, c: Tensor, words: Tensor, light: Tensor
     ) -> tuple[Tensor, ...]:
         """a, keys (1, L, ..), h, c (B, n), words (B,), light (B, L) -> log p, alpha, beta, h, c."""
-        decoder, B = self.decoder, words.shape[0]  # len() would fix the number of rows in the graph
+        decoder = self.decoder
+        B = words.shape[0]  # len() would fix the number of rows in the graph
         attention = decoder.attention
         decoder.attention = _Lit(attention, light)
         embedded = decoder.embed(words)
@@ -147,7 +147,7 @@ def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[st
 
         repeatable = None
         if decoding.no_repeat:  # other programs do not know which words are nouns
-            repeatable = (~content_words(captioner.vocabulary)).nonzero().flatten().tolist()
+            repeatable = (~captioner.content_words).nonzero().flatten().tolist()
         manifest = {
             "format": FORMAT,
             "model": recipe.name,

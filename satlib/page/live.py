@@ -67,7 +67,8 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
             kind = "scenes" if recipe.data.name == "scenes" else "photographs"
             if contents[kind]:
                 continue
-            for path, credit in _scenes(new) if kind == "scenes" else _photographs(new):
+            pictures = _scenes(new) if kind == "scenes" else _photographs(new)
+            for path, credit in pictures:
                 contents[kind][path.name] = credit
                 # build.js has no decoder of images: it captions these.
                 pixels = images.square(images.open_photo(path), captioner.view)
@@ -100,14 +101,16 @@ def _scenes(page: Path) -> Iterator[tuple[Path, str]]:
 
 def _photographs(page: Path) -> Iterator[tuple[Path, str]]:
     """Copy a checkout's photographs into the page: with owner and licence."""
-    # An installed satlib has no REUSE.toml and no photographs.
     root = _SOURCE.parents[2]
-    for about in root.glob("REUSE.toml"):
-        for table in tomllib.loads(about.read_text(encoding="utf-8"))["annotations"]:
-            path, *credit = table.values()
-            file = path if isinstance(path, str) else path[0]  # an entry may be of several
-            if file.startswith("notebooks/photographs/"):
-                yield Path(shutil.copy(root / file, page)), ", ".join(credit)
+    about = root / "REUSE.toml"
+    if not about.is_file():  # an installed satlib has no photographs
+        return
+
+    for entry in tomllib.loads(about.read_text(encoding="utf-8"))["annotations"]:
+        file = entry["path"] if isinstance(entry["path"], str) else entry["path"][0]
+        if file.startswith("notebooks/photographs/"):
+            credit = f"{entry['SPDX-FileCopyrightText']}, {entry['SPDX-License-Identifier']}"
+            yield Path(shutil.copy(root / file, page)), credit
 
 
 def _runtime() -> Path:

@@ -181,11 +181,13 @@ class Trainer:
         if p.history:
             self._write_log()
 
-        if self.show:
-            done = "resumes"
-            if self.finished():
-                done = "has ended; raise training.epochs to train on"
-            say(f"{self.folder} {done} after epoch {p.epoch}, batch {p.batch}")
+        if not self.show:
+            return
+        if self.finished():
+            advice = "raise training.epochs or training.patience to train on"
+            say(f"{self.folder} has ended after epoch {p.epoch}; {advice}")
+        else:
+            say(f"{self.folder} resumes after epoch {p.epoch}, batch {p.batch}")
 
     def _save(self) -> None:
         """Write a checkpoint; the first process does."""
@@ -300,7 +302,8 @@ class Trainer:
         if self.ranks.size > 1:
             self.ranks.seed(config.seed, self._step_number())
 
-        # The share of the training that is done. Not step / steps, which differs in its last bit.
+        # The share of the training that is done. Not step / steps, whose last bit may differ: a run
+        # that began with the one must not go on with the other.
         done = (p.epoch + p.batch / self.steps) / config.epochs
         context = nullcontext()
         if self.state.low != torch.float32:
@@ -313,7 +316,7 @@ class Trainer:
         state = self.state
         state.optimiser.zero_grad(set_to_none=True)
         state.scaler.scale(loss * weight).backward()
-        # Hard attention's moving average of rewards is no weight: nothing else averages it.
+        # Hard attention's moving average of rewards is not a weight: nothing else averages it.
         if state.bound is not None:
             self.ranks.mean(state.bound.average, weight)
 

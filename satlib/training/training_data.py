@@ -31,7 +31,7 @@ class TrainingData:
     batches: SameLengthBatches | ImageBatches  # of an epoch
     dev: Sequence[Example]  # the images that select the epoch
     dev_pairs: list[Pair]  # each of their captions with its image
-    hash: str  # SHA-256 of the vocabulary, the training captions and their boxes
+    hash: str  # of the vocabulary, the training captions and their boxes: SHA-256 digests
     terms: Sequence[BatchTerm]  # of the loss, beside the paper's
     reward: Consensus | None  # of generated captions, where it is maximised
     dev_reward: Consensus | None
