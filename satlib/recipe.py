@@ -487,7 +487,8 @@ def _conflicts(recipe: Recipe) -> Iterator[str]:
         known = ", ".join(f'"{name}"' for name in ATTENTIONS)
         yield (
             f'decoder.attention is "{decoder.attention}", not one of {known}; '
-            f"one of your own needs its file: --attention FILE.py:{decoder.attention}"
+            f"one of your own needs its file: --attention FILE.py:{decoder.attention}, or in a script "
+            "model.attention.register"
         )
 
     if not (encoder.train or encoder.pretrained):

@@ -95,26 +95,6 @@ def output(logits, places, states=None):
 
 
 class TestVariationalBound:
-    def test_without_samples_to_score_it_is_the_likelihood_alone(self):
-        """Of words of p = 1/2 and 1/4: -log p is ln 8; nothing sampled, so nothing to log."""
-        p = torch.tensor([[[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]])
-        logits = p.log().requires_grad_()
-        captions = torch.tensor([[0, 1]])
-        given = output(logits, None)
-        bound = VariationalBound(HardConfig(), hidden=4)
-        found = bound(given, captions)
-
-        expected = math.log(8)
-        assert found.loss.item() == pytest.approx(expected)
-        assert found.nll.tolist() == pytest.approx([expected])
-        # What is only logged must not keep the graph.
-        assert found.loss.requires_grad
-        assert not found.nll.requires_grad
-        assert found.advantage.shape == found.baseline.shape == (0,)
-        assert bound.average.tolist() == [0]
-        of_alphas = torch.autograd.grad(found.loss, given.alphas, allow_unused=True)
-        assert of_alphas == (None,)
-
     def test_the_learned_baseline_is_fitted_to_the_places_that_were_sampled(self):
         """By squares of what the average leaves: of two captions, one sampled its places."""
         # A vocabulary of two words; those of the captions have a log p of -1 and -2.

@@ -188,7 +188,8 @@ def measure(captions: Captions, references: References) -> tuple[Columns, list[s
         The columns of all metrics that measure some, and a line for each score that is missing.
 
     Raises:
-        SatlibError: the image ids differ, or no reference of an image has a word.
+        SatlibError: the image ids differ, no reference of an image has a word, or two metrics
+            measure columns of one name.
     """
     split_captions, split_references = metrics.split_words(captions, references)
 
@@ -198,9 +199,13 @@ def measure(captions: Captions, references: References) -> tuple[Columns, list[s
     functions = [metric.measure for metric in METRICS if metric.measure]
     for function in dict.fromkeys(functions):
         try:
-            columns |= function(split_captions, split_references)
+            measured = function(split_captions, split_references)
         except SatlibError as error:
             notes.append(str(error))
+            continue
+        if twice := measured.keys() & columns.keys():
+            raise SatlibError(f"two metrics measure the column {min(twice)!r}: rename the new one")
+        columns |= measured
     return columns, notes
 
 

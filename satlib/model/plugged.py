@@ -50,7 +50,11 @@ def load(place: str) -> Attend | type[Attention]:
         SatlibError: there is no such file or name, or what it returns has other shapes.
     """
     file, _, name = place.rpartition(":")
-    if not (file.endswith(".py") and Path(file).is_file()):
+    if file.endswith(".py") and not Path(file).is_file():
+        raise SatlibError(
+            f"the file {file} of --attention does not exist; name the one that has {name}"
+        )
+    if not file.endswith(".py"):
         raise SatlibError(
             f"an attention is given as FILE.py:NAME, not as {place!r}; "
             "a notebook writes one by %%writefile"
