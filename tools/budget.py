@@ -1,11 +1,13 @@
-"""How much there is to read: tokens of code and words of prose for each room, and the limits that `make lint` holds.
+"""How much there is to read: tokens of code and words of prose, and the limits on them.
 
-A token is one of Python's own tokenizer. Comments, docstrings, blank lines, indentation and line ends are free, and so are long
-names and short lines: nothing is gained by squeezing. The page's JavaScript, HTML and CSS are counted in lines that say something,
-Markdown in words, notebooks as they are read. The limits stand in pyproject.toml, [tool.budget]; docs/contributing.md says how one is raised.
+A token is one of Python's own tokenizer. Comments, docstrings, blank lines, indentation and line
+ends are free, and so are long names and short lines: nothing is gained by squeezing. The page's
+JavaScript, HTML and CSS are counted in lines that say something, Markdown and notebooks in words.
+The limits stand in pyproject.toml, [tool.budget]; `make lint` holds them, and docs/contributing.md
+says how one is raised.
 
-What is printed beside them is never a limit: tokens a line of code, comments on a line of their own for 100 lines of code, and the
-share of lines longer than 100 characters.
+Printed beside them, and never a limit: tokens a line of code, comments on lines of their own for
+100 lines of code, and the share of lines longer than 100 characters.
 """
 
 import ast
@@ -136,6 +138,8 @@ def main() -> int:
         status |= over
         of_limit = f"of {limit:6,}" if limit else ""
         print(f"{count:7,} {of_limit:9} {unit:6} {shape:27}  {patterns}{'  OVER' if over else ''}")
+    if status:
+        print("over a limit: docs/contributing.md, Limits, says what to do", file=sys.stderr)
     return status
 
 

@@ -5,9 +5,10 @@ store is valid at any moment, and a stopped extraction resumes.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
@@ -90,19 +91,6 @@ def extract(
     encoder = encoder.to(device).to(memory_format=torch.channels_last).eval()
     pixels = Pixels(data, view, cache_bytes=0)
 
-    def begin() -> Manifest:
-        held.enter_context(locked(folder))
-        manifest = _manifest(data, encoder, view)
-        if (folder / MANIFEST).is_file():
-            old = features.read_manifest(folder, manifest)
-            outdated = old.outdated(data.examples)
-            for name, record in old.images.items():
-                if name not in outdated:
-                    manifest.images[name] = record
-        manifest.save(folder)
-        (folder / ARRAY).touch()
-        return manifest
-
     def read(batch: Sequence[tuple[int, Example]]) -> tuple[dict[str, Record], Tensor]:
         # The files' times first: an image that is replaced before its pixels are read then differs
         # from its record.
@@ -111,13 +99,12 @@ def extract(
             return records, torch.empty(0)
         return records, pixels.read(list(records))
 
-    def write(records: dict[str, Record], images: Tensor) -> None:
-        vectors = encoder(images.to(device, non_blocking=True)).to("cpu", torch.float16)
-        for record, row in zip(records.values(), vectors.numpy(), strict=True):
-            array.seek(record.row * row.nbytes)
-            array.write(row.tobytes())
-
     with ExitStack() as held, torch.inference_mode():
+
+        def begin() -> Manifest:
+            held.enter_context(locked(folder))
+            return _begun(folder, _manifest(data, encoder, view), data)
+
         manifest = ranks.from_first(begin)
 
         # New rows follow the last one in use; those of outdated images before it stay unused.
@@ -138,7 +125,8 @@ def extract(
         try:
             for records, images in read_ahead(read, batches, threads=4):
                 if records:
-                    write(records, images)
+                    vectors = encoder(images.to(device, non_blocking=True))
+                    _write_rows(array, records.values(), vectors)
                 # Written before the manifest names them.
                 array.flush()
                 for part in ranks.gather(records):
@@ -150,6 +138,26 @@ def extract(
         finally:
             if ranks.first:
                 manifest.save(folder)
-        # Waits for the manifest.
-        ranks.any()
+        ranks.any()  # the others wait until the first has written the manifest
     return FeatureStore(folder)
+
+
+def _begun(folder: Path, manifest: Manifest, data: CaptionSet) -> Manifest:
+    """The manifest of a store, with what an earlier run has computed and is still up to date."""
+    if (folder / MANIFEST).is_file():
+        old = features.read_manifest(folder, manifest)
+        outdated = old.outdated(data.examples)
+        for name, record in old.images.items():
+            if name not in outdated:
+                manifest.images[name] = record
+    manifest.save(folder)
+    (folder / ARRAY).touch()
+    return manifest
+
+
+def _write_rows(array: BinaryIO, records: Iterable[Record], vectors: Tensor) -> None:
+    """Write annotation vectors (B, L, D), each image's in its own row of the array."""
+    rows = vectors.to("cpu", torch.float16).numpy()
+    for record, row in zip(records, rows, strict=True):
+        array.seek(record.row * row.nbytes)
+        array.write(row.tobytes())
