@@ -29,7 +29,7 @@ def verdict(id, answer):
     return printed.getvalue().strip()
 
 
-# Its source is read, so it has to stand in a file.
+# A blank is known by its bytecode, whatever its name and its arguments are.
 def blank(*inputs):
     """Only a docstring."""
 
