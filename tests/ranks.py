@@ -6,7 +6,7 @@ Reads jobs from standard input, a line of JSON each:
     {"size": processes, "folder": its run or store, "do": "train" or "features",
      "changes": [section.key=value, ...], "double": float64?, "start": a run?,
      "signal": [rank, update or image, number]?, "seconds": save_seconds?,
-     "peak": the likeliest places?}
+     "peak": take the likeliest place in place of a drawn one?}
 
 Answers a line with [exit statuses, what they said]. A run's loss at every batch goes to
 losses.json.

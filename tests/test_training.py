@@ -283,7 +283,7 @@ class TestOptimiser:
             gradient = parameter.grad.double()
             optimiser.step()
 
-            # Epsilon is added after the root, as torch does.
+            # Epsilon is under the root, unlike in torch.
             n = 0.95 * n + 0.05 * gradient**2
             g = 0.95 * g + 0.05 * gradient
             delta = 0.9 * delta - 0.002 * gradient / (n - g**2 + 1e-4).sqrt()

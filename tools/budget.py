@@ -46,10 +46,11 @@ class Size:
 
     def __add__(self, other: "Size") -> "Size":
         return Size(
-            *(
-                own + theirs
-                for own, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
-            )
+            self.tokens + other.tokens,
+            self.code_lines + other.code_lines,
+            self.comments + other.comments,
+            self.lines + other.lines,
+            self.long_lines + other.long_lines,
         )
 
     def __str__(self) -> str:

@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "build" / "site"
 SOURCE = ROOT / "build" / "site-source"
 # Pages beside those in docs/.
+# In the root of a site: without it GitHub Pages leaves out folders that begin with _.
+MARKER = ".nojekyll"
 MORE = [
     "benchmarks/README.md",
     "data/README.md",
@@ -246,8 +248,12 @@ def write_source(folder: Path, live: bool) -> None:
 
 
 def build(site: Path, live: bool) -> None:
-    """Build the site in a folder, which is replaced. A warning of Sphinx is an error."""
+    """Build the site in a folder, in place of an earlier one. A warning of Sphinx is an error."""
+    if site.exists() and any(site.iterdir()) and not (site / MARKER).exists():
+        sys.exit(f"{site} holds something else than a site; name a new folder")
     shutil.rmtree(site, ignore_errors=True)
+    site.mkdir(parents=True)
+    (site / MARKER).touch()
     if live:
         command = [sys.executable, "-m", "satlib", "page", str(site / "live")]
         subprocess.run(command, cwd=ROOT, check=True)
@@ -272,8 +278,6 @@ def build(site: Path, live: bool) -> None:
     # Sphinx copies the theme's templates along with its scripts; they are not pages.
     for template in (site / "_static").glob("*.html"):
         template.unlink()
-    # Without this file GitHub Pages leaves out folders that begin with _.
-    (site / ".nojekyll").touch()
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def cells(source: Path, edition: str) -> list[NotebookNode]:
                     r"\]\((?=\d\d_\w+\.ipynb|INDEX)", "](../notebooks/", cell.source
                 )
 
-    # nbformat makes up ids by chance; ours are the same each time.
+    # nbformat makes up ids at random; ours are the same each time.
     for place, cell in enumerate(result):
         cell.id = f"{prefix}-{place:03}"
     return result
@@ -109,7 +109,7 @@ def _to_write(cells: list[NotebookNode], edition: str) -> Iterator[NotebookNode]
         yield _of_task(f'check("{id}", {exercise.name})', id, "check")
 
         folds = []
-        for each in takewhile(lambda each: tags(each) & FOLDS, later):
+        for each in takewhile(lambda cell: tags(cell) & FOLDS, later):
             (name,) = tags(each) & FOLDS
             folds.append(FOLDED.format(name.capitalize(), each.source.strip()))
         solution = f"```python\n{solved(cell.source)}\n```"

@@ -174,21 +174,23 @@ def main() -> int:
         metavar=("OLD", "NEW"),
     )
     arguments = parser.parse_intermixed_args()  # so that numbers may follow --all
-    for source in sources(arguments.names):
-        if arguments.what == "again":
+    chosen = sources(arguments.names)
+    if arguments.what == "again":
+        for source in chosen:
             again(source, arguments.change)
-        elif arguments.what == "make" and (arguments.all or not is_current(source)):
-            make(source)
+        return 0
 
     # The index is of all notebooks, whichever were named.
     index = FOLDER / "INDEX.md"
     text = paper_index.page({source.stem: generate(source) for source in sources()})
     if arguments.what == "make":
+        for source in chosen:
+            if arguments.all or not is_current(source):
+                make(source)
         index.write_text(text, encoding="utf-8")
-    if arguments.what != "compare":
         return 0
 
-    stale = [source.stem for source in sources(arguments.names) if not is_current(source)]
+    stale = [source.stem for source in chosen if not is_current(source)]
     if index.read_text(encoding="utf-8") != text:
         stale.append("INDEX")
     if stale:

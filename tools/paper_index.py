@@ -81,7 +81,7 @@ def page(notebooks: Mapping[str, NotebookNode]) -> str:
 def _file_of(dotted: str) -> str:
     """The file of an object: satlib.model.attention.SoftAttention -> satlib/model/attention.py."""
     parts = dotted.split(".")
-    # From the end on, an object's name is dropped, or a method's and then its class's.
+    # Drop names from the end until a file is left: an object's, or a method's and its class's.
     while not (ROOT / f"{'/'.join(parts)}.py").is_file():
         parts.pop()
     return f"{'/'.join(parts)}.py"

@@ -75,6 +75,7 @@ class _Step(nn.Module):
         """a, keys (1, L, ..), h, c (B, n), words (B,), light (B, L) -> log p, alpha, beta, h, c."""
         decoder = self.decoder
         B = words.shape[0]  # len() would fix the number of rows in the graph
+        # Only while the graph is traced: the decoder is the captioner's own.
         attention = decoder.attention
         decoder.attention = _Lit(attention, light)
         embedded = decoder.embed(words)
@@ -171,7 +172,7 @@ def replaced(folder: Path, marker: str) -> Iterator[Path]:
     own = (folder / marker).is_file()
     if folder.exists() and not own and any(folder.iterdir()):
         raise SatlibError(
-            f"{folder} is not empty, and holds no {marker} of an earlier time; name a new folder"
+            f"{folder} is not empty, and holds no {marker} from an earlier run; name a new folder"
         )
 
     # Beside it, because a folder can be renamed within a file system only.
@@ -214,7 +215,7 @@ def _traced(
     rows = torch.export.Dim("rows")
     free = tuple({0: rows} if name in of_rows else {} for name in inputs)
 
-    # The exporter reports its own steps, by three ways.
+    # The exporter reports its own steps, in three ways.
     logging.getLogger("onnxscript").setLevel(logging.ERROR)
     logging.getLogger("onnx_ir").setLevel(logging.ERROR)
     with torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

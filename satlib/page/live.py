@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tomllib
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -39,7 +39,7 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
         SatlibError: npm or a package is missing, the folder holds something else, or a model cannot
             be exported.
     """
-    # What may be missing first: an export takes minutes.
+    # An export takes minutes: what may be missing is looked for first.
     captioners = [Captioner.load(model) for model in models or MODELS]
     runtime = _runtime()
     with export.replaced(folder, CONTENTS) as new:
@@ -68,13 +68,9 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
             if contents[kind]:
                 continue
             pictures = _scenes(new) if kind == "scenes" else _photographs(new)
-            for path, credit in pictures:
-                contents[kind][path.name] = credit
-                # build.js has no decoder of images: it captions these.
-                pixels = images.square(images.open_photo(path), captioner.view)
-                path.with_suffix(".pixels").write_bytes(images.to_tensor(pixels).numpy().tobytes())
+            contents[kind] = _with_pixels(pictures, captioner.view)
 
-        # It reads the list, so it comes last.
+        # build.js reads page.json, so it comes last.
         write_json(new / CONTENTS, contents)
         subprocess.run(["node", new / "build.js"], check=True)
 
@@ -82,12 +78,25 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
 def show(folder: Path) -> None:
     """Serve a page to this machine's browser until Ctrl-C."""
     handler = partial(SimpleHTTPRequestHandler, directory=folder)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:  # at any free port
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:  # on any free port
         address = f"http://127.0.0.1:{server.server_port}"
         print(address)
         # In a thread, for it may wait for the browser, which waits for the page.
         Thread(target=webbrowser.open, args=[address]).start()
         server.serve_forever()
+
+
+def _with_pixels(pictures: Iterable[tuple[Path, str]], view: str) -> dict[str, str]:
+    """The credits of pictures by file name; writes each one's pixels beside it.
+
+    build.js captions these: it has no decoder of images.
+    """
+    credits_of = {}
+    for path, credit in pictures:
+        credits_of[path.name] = credit
+        square = images.square(images.open_photo(path), view)
+        path.with_suffix(".pixels").write_bytes(images.to_tensor(square).numpy().tobytes())
+    return credits_of
 
 
 def _scenes(page: Path) -> Iterator[tuple[Path, str]]:

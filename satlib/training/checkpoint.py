@@ -68,7 +68,7 @@ class Header(Struct):
     captions: str  # SHA-256 of the vocabulary, the training captions and their boxes
     progress: Progress
     scaler: dict[str, int | float] = {}
-    # 2: RMSProp keeps other moments, and hard attention's average counts words.
+    # 2: RMSProp keeps other moments, and hard attention's average is in proportion to the length.
     format: Literal["satlib checkpoint 2"] = "satlib checkpoint 2"
 
 

@@ -165,6 +165,8 @@ def launched(device: torch.device) -> Iterator[torch.device]:
     distributed.init_process_group(backend, timeout=PATIENCE)
     yield device
 
+    # Not after an error: the other processes may still wait in a collective operation, and torchrun
+    # ends them all.
     distributed.destroy_process_group()
     # Frees what still holds the group, such as a parallel module.
     gc.collect()

@@ -141,8 +141,8 @@ class Trainer:
         self.state = RunState(captioner, self.data.hash, low)
         self._begin(start)
 
-        # An encoder that trains has a classification head that nothing uses: nobody may wait for
-        # its gradient.
+        # An encoder that trains has a classification head that nothing uses: DistributedDataParallel
+        # must not wait for its gradient.
         loss = losses.create(self.state, self.data)
         self.loss = self.ranks.parallel(loss, self.state.learning, partly=recipe.encoder.train)
 
@@ -280,7 +280,7 @@ class Trainer:
 
         self._backward(result.loss, batch.weight)
         norm = self._clip()
-        # Checked before the step, so that no broken weight is ever kept. A loss that is scaled up
+        # Checked before the step, so that no broken weight of the captioner is kept. A loss that is scaled up
         # too far makes the norm infinite as well; then the step is left out and the scale halved.
         if self.state.scaler.get_scale() <= 1:
             self._require_finite("gradient's norm", norm, batch)

@@ -21,7 +21,7 @@ A, B, C = 3.4445, -4.7750, 2.0315
 class Muon(torch.optim.Adam):
     """Muon for the groups with `orthogonal`, Adam for the others.
 
-    Of a convolution, each output's kernels are a row: (outputs, inputs x h x w). An orthogonal
+    A convolution's weight is flattened to a row per output: (outputs, inputs x h x w). An orthogonal
     update is scaled to a root mean square of 1, about the size of Adam's, so that one learning rate
     serves both.
     """

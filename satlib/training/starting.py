@@ -58,13 +58,14 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
     values = chosen.to_dict()
     options = {"encoder": _ANNOTATIONS, "decoder": _SIZES}
 
-    # The file holds an encoder that was trained: it trains on, or stays as training made it.
-    if header.encoder.weights is None:
-        if chosen.encoder.train:
-            model["encoder"] |= {"name": header.encoder.name, "train": True}
-            options["encoder"] = tuple(values["encoder"])
-        else:
-            model["encoder"]["name"] = f"{OF_MODEL}{start}"
+    holds_encoder = header.encoder.weights is None
+    if holds_encoder and chosen.encoder.train:
+        # Its training continues, with all of the encoder's options.
+        model["encoder"] |= {"name": header.encoder.name, "train": True}
+        options["encoder"] = tuple(values["encoder"])
+    elif holds_encoder:
+        # It is used frozen, and read from the model's file.
+        model["encoder"]["name"] = f"{OF_MODEL}{start}"
 
     kept = {change.partition("=")[0].strip() for change in changes}
     adopted = []
