@@ -19,12 +19,14 @@ from pathlib import Path
 
 import nbformat
 
+from satlib.cli import GROUPS
+
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "build" / "site"
 SOURCE = ROOT / "build" / "site-source"
-# Pages beside those in docs/.
 # In the root of a site: without it GitHub Pages leaves out folders that begin with _.
 MARKER = ".nojekyll"
+# Pages beside those in docs/.
 MORE = [
     "benchmarks/README.md",
     "data/README.md",
@@ -32,10 +34,6 @@ MORE = [
     "notebooks/INDEX.md",
 ]
 ANSWERS = "satcourse/checks"  # a learner who looks for a page should not meet the answers
-COMMANDS = (
-    "caption", "train", "features", "evaluate", "ground", "table", "export",
-    "page", "data", "recipe", "info", "check", "demo",
-)  # fmt: skip
 PICTURE = (
     "![A drawn scene above its caption; word by word, what the word describes keeps its colours]"
     "(docs/attention.webp)"
@@ -181,7 +179,10 @@ class Pages:
 
     def reference(self) -> None:
         """Write the pages that satlib's commands print: commands, recipes and results."""
-        helps = [f"## satlib {name}\n\n```text\n{satlib(name, '--help')}```\n" for name in COMMANDS]
+        helps = [
+            f"## satlib {name}\n\n```text\n{satlib(name, '--help')}```\n"
+            for name in sum(GROUPS.values(), ())
+        ]
         self.write("reference/commands.md", "# Commands\n\n" + "\n".join(helps))
 
         options = f"## Every option\n\n```text\n{satlib('recipe', '--explain')}```\n\n"
