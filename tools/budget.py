@@ -44,15 +44,6 @@ class Size:
     lines: int = 0
     long_lines: int = 0
 
-    def __add__(self, other: "Size") -> "Size":
-        return Size(
-            self.tokens + other.tokens,
-            self.code_lines + other.code_lines,
-            self.comments + other.comments,
-            self.lines + other.lines,
-            self.long_lines + other.long_lines,
-        )
-
     def __str__(self) -> str:
         per_line = self.tokens / max(self.code_lines, 1)
         comments = 100 * self.comments / max(self.code_lines, 1)
@@ -72,24 +63,24 @@ def docstring_lines(text: str) -> set[int]:
     return lines
 
 
-def size(file: Path) -> Size:
-    """The size of one Python file."""
-    text = file.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    prose = docstring_lines(text)
+def size(files: list[Path]) -> Size:
+    """The size of Python files."""
+    total = Size()
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        prose = docstring_lines(text)
+        said = []
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type not in LAYOUT and token.start[0] not in prose:
+                said.append(token)
+        total.tokens += len(said)
+        total.code_lines += len({token.start[0] for token in said})
 
-    said = [
-        token
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type not in LAYOUT and token.start[0] not in prose
-    ]
-    return Size(
-        tokens=len(said),
-        code_lines=len({token.start[0] for token in said}),
-        comments=sum(line.lstrip().startswith("#") for line in lines),
-        lines=len(lines),
-        long_lines=sum(len(line) > LONG for line in lines),
-    )
+        lines = text.splitlines()
+        total.lines += len(lines)
+        total.comments += sum(line.lstrip().startswith("#") for line in lines)
+        total.long_lines += sum(len(line) > LONG for line in lines)
+    return total
 
 
 def page_lines(file: Path) -> int:
@@ -128,7 +119,7 @@ def main() -> int:
     for patterns, limit in limits.items():
         shape = ""
         if patterns.endswith(".py"):
-            python = sum(map(size, files(patterns)), Size())
+            python = size(files(patterns))
             count, unit, shape = python.tokens, "tokens", str(python)
         elif patterns.endswith((".js", ".css")):
             count, unit = sum(map(page_lines, files(patterns))), "lines"
