@@ -1,12 +1,14 @@
 from collections import Counter
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satlib.data.batches import ImageBatches, Pair, SameLengthBatches, pairs
+from satlib.data.batches import Batch, ImageBatches, Pair, SameLengthBatches, pairs
 from satlib.data.caption_set import Example
 from satlib.data.text import END, PAD, Vocabulary
+from satlib.training.distributed import Ranks
 
 
 def pairs_of(lengths):
@@ -125,3 +127,21 @@ def test_short_epochs_pass_over_all_images_before_one_comes_again(count, batch_s
         seen.update(epoch)
     assert set(seen.values()) == {1}
     assert len(batches) == len(batches.epoch(0))
+
+
+def test_a_rank_is_weighted_by_its_captions_not_its_images():
+    """Images a, b and c have 3, 1 and 1 captions; the first rank gets a and c, the second b."""
+    batch = Batch(["a", "b", "c"], torch.zeros(5, 1), torch.tensor([0, 0, 0, 1, 2]))
+    weights = [Ranks(rank, 2).share(batch).weight for rank in range(2)]
+    # Their mean is 1, because torch takes the mean of the ranks' gradients.
+    assert weights == [2 * 4 / 5, 2 * 1 / 5]
+
+
+def test_every_batch_and_rank_has_its_own_random_numbers():
+    drawn = set()
+    for step in range(3):
+        for rank in range(3):
+            Ranks(rank, 3).seed(0, step)
+            drawn.add(torch.rand(()).item())
+    # Added up, steps and ranks would give only five different seeds.
+    assert len(drawn) == 9

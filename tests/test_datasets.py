@@ -366,6 +366,8 @@ def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
     [
         ("a.jpg,A dog\nb.jpg,A cat\n", ["first line must name"]),
         ("image,caption\na.jpg,.\n", ["line 2: 1 rows lack"]),
+        # Editors count blank lines, too.
+        ("image,caption\n\na.jpg,.\n", ["line 3: 1 rows lack"]),
         ("image,caption,split\na.jpg,A dog, running,train\n", ["line 2", "double quotes"]),
         ('image,caption\na.jpg,"A dog\n', ["line", "quotation marks"]),
         ("image,caption,split\na.jpg,A dog,train\na.jpg,A dog,test\n", ["line 3", "train", "test"]),

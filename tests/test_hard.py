@@ -346,6 +346,12 @@ class TestLooking:
             drawn.add(tuple(places.tolist()))
         assert drawn != {tuple(probable.tolist())}
 
+    def test_after_an_error_the_look_is_what_it_was(self):
+        captioner = tiny.decided("hard")
+        with pytest.raises(ZeroDivisionError), captioner.looking("sample"):
+            raise ZeroDivisionError
+        assert captioner.decoder.attention.look == "expected"
+
     def test_coins_are_per_image(self):
         cpu = torch.device("cpu")
         tossed = coins(HardConfig(samples=3), 2000, cpu)

@@ -161,6 +161,14 @@ def test_statistics_with_gaps_and_ratios_by_hand():
     assert found["peak"] == pytest.approx([100 * 2 / 5, 100 * 3 / 6])
 
 
+def test_every_process_draws_the_same_resamples():
+    """So that models evaluated on different days can still be compared in pairs."""
+    first = statistics.resamples(5)
+    # Within a process, the cache would hide a draw without a seed.
+    statistics.resamples.cache_clear()
+    assert np.array_equal(statistics.resamples(5), first)
+
+
 def test_differences_are_paired():
     """A constant difference has no interval, however much the images differ.
 

@@ -116,6 +116,19 @@ class TestLoss:
         assert with_box.any()
         assert not without_box.any()
 
+    def test_each_sampled_path_has_the_boxes_of_its_caption(self):
+        """Two captions of one word, one with a box in the first place and one in the second. Both
+        paths of each look into its box.
+        """
+        covers = torch.eye(2).unsqueeze(1)  # (2, 1, 2)
+        # A caption's paths are side by side.
+        alphas = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 1.0]]])
+        targets = SimpleNamespace(weight=1.0, of=lambda *_: covers)
+        output = SimpleNamespace(alphas=alphas)
+        loss, _ = BoxTargets.__call__(targets, Batch([], covers), None, output)
+        # -log 1 of each.
+        assert loss == 0
+
     def test_its_share_in_the_loss(self):
         """caption_loss adds the weight times the mean over captions."""
         decoder = tiny.decided().decoder

@@ -310,7 +310,14 @@ class TestRun:
     def test_a_run_is_a_folder(self, tmp_path, monkeypatch):
         # With real curves, which other tests leave out.
         monkeypatch.setattr(plots, "curves_figure", CURVES)
-        changes = ("decoder.dropout=0.0", "training.epochs=2", "training.learning_rate=0.03")
+        changes = (
+            "decoder.dropout=0.0",
+            "training.epochs=2",
+            "training.learning_rate=0.03",
+            "training.schedule=linear",
+            # 0 turns clipping off; it is not the largest norm.
+            "training.clip=0",
+        )
         captioner = tiny.train(tmp_path, *changes)
         assert {path.name for path in tmp_path.iterdir()} == FILES
         assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -318,8 +325,11 @@ class TestRun:
         first, second = tiny.log(tmp_path)
         assert first["epoch"] == 1
         assert second["epoch"] == 2
-        assert second["train_nll"] < first["train_nll"]
+        # Far more than rounding would do to weights that stay.
+        assert second["train_nll"] < 0.9 * first["train_nll"]
         assert second["dev_bleu4"] > 0
+        # At the last of 18 batches 1/18 of the training is left; the rate falls over its last 0.3.
+        assert second["learning_rate"] == pytest.approx(0.03 / 18 / 0.3)
         columns = {
             "train_penalty",
             "dev_nll",
@@ -357,6 +367,26 @@ class TestRun:
             if split == "train":
                 penalty = sum(penalties) / len(penalties)
                 assert record["train_penalty"] == pytest.approx(penalty, rel=1e-4)
+
+    def test_the_likelihood_of_dev_is_without_dropout(self):
+        captioner = tiny.decided()
+        dev = pairs(tiny.data().split("dev"), captioner.vocabulary, 40)
+        found = set()
+        for training in (False, True):
+            captioner.train(training)
+            found.add(validation.dev_nll(captioner, tiny.Reader(), dev, 8))
+        assert len(found) == 1
+
+    def test_the_average_begins_with_a_small_decay(self, tmp_path):
+        """(1 + t) / (10 + t) is 1/10 at the first batch: what was drawn at random is soon gone."""
+        trainer = tiny.session(tmp_path, "training.average=0.999")
+        average = trainer.state.averaged.decoder.output.bias
+        drawn = average.clone()
+        batch = trainer.data.batches.epoch(0)[0]
+        trainer.update(batch, tiny.Reader().read(batch.image_ids))
+
+        trained = trainer.state.captioner.decoder.output.bias
+        torch.testing.assert_close(average, 0.1 * drawn + 0.9 * trained)
 
     @pytest.mark.slow
     def test_eight_captions_are_learnt_by_heart(self, tmp_path):
