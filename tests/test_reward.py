@@ -23,6 +23,7 @@ from satlib.model import attention, search
 from satlib.model.decoder import Decoder, select
 from satlib.model.search import Rollout, rollout
 from satlib.recipe import DecoderConfig, RewardConfig
+from satlib.training.training_data import training_data
 
 WORDS = ("dog", "cat", "runs", "sits", "a")
 WEIGHTED = RewardConfig(cider=0.5, bleu1=2.0, bleu4=3.0)
@@ -317,6 +318,15 @@ def begin(folder, *changes):
 
 
 class TestTraining:
+    def test_references_count_that_are_not_trained_on(self):
+        """The second of the first image, "There is a red circle", has a BLEU of 1."""
+        data = tiny.data()
+        vocabulary = data.vocabulary(100, 1)
+        chosen = tiny.the_recipe(*REWARDED, "reward.cider=0", "data.captions=1")
+        reward = training_data(data, chosen, vocabulary, tiny.GRID, None).reward
+        second = vocabulary.encode(data.examples[0].references[1])
+        assert reward("train-0", [*second, END]) == pytest.approx(1)
+
     def test_the_epoch_is_chosen_by_the_reward_of_greedy_captions(self, tmp_path):
         start = begin(tmp_path / "start")
         captioner = tiny.train(tmp_path / "run", *REWARDED, "training.select=reward", start=start)
