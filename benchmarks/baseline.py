@@ -6,6 +6,7 @@ less baseline is printed for one average of whole captions, one for each length,
 (`objective.VariationalBound`). The first epoch of 470 batches begins at 0.
 """
 
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -29,11 +30,11 @@ def rewards() -> dict[int, list[float]]:
     pixels = Pixels(data)
     dev = pairs(data.examples, captioner.vocabulary, 40)
 
-    found: dict[int, list[float]] = {}
+    found = defaultdict(list)
     for batch in SameLengthBatches(dev, 32).epoch(0):
         a = captioner.annotations(pixels.read(batch.image_ids))
         nll = negative_log_likelihood(captioner.decoder(a, batch.captions).logits, batch.captions)
-        found.setdefault(batch.captions.shape[1], []).extend((-nll).tolist())
+        found[batch.captions.shape[1]].extend((-nll).tolist())
     return found
 
 

@@ -93,34 +93,38 @@ def _to_write(cells: list[NotebookNode], edition: str) -> Iterator[NotebookNode]
     """
     for place, cell in enumerate(cells):
         id = _task_of(cell)
-        if id is None:
-            if not tags(cell) & (FOLDS | {"claims"}):
-                # The tags are for pictures in docs/, which come from the notebook to read.
-                cell.metadata.pop("tags", None)
-                yield cell
-            continue
+        if id is not None:
+            yield from _task_cells(cell, id, cells[place + 1 :], edition)
+        elif not tags(cell) & (FOLDS | {"claims"}):
+            # The tags are for pictures in docs/, which come from the notebook to read.
+            cell.metadata.pop("tags", None)
+            yield cell
 
-        exercise = task(id)
-        later = cells[place + 1 :]
-        yield new_markdown_cell(f"### {id} {exercise.title}\n\n{card(exercise)}")
 
-        answer = solved(cell.source) if edition == SOLVED else stub(cell.source, id)
-        yield _of_task(answer, id, "answer")
-        yield _of_task(f'check("{id}", {exercise.name})', id, "check")
+def _task_cells(
+    cell: NotebookNode, id: str, later: list[NotebookNode], edition: str
+) -> Iterator[NotebookNode]:
+    """A task's card, what to complete, its check, its folds, and a cell that catches up."""
+    exercise = task(id)
+    yield new_markdown_cell(f"### {id} {exercise.title}\n\n{card(exercise)}")
 
-        folds = []
-        for each in takewhile(lambda cell: tags(cell) & FOLDS, later):
-            (name,) = tags(each) & FOLDS
-            folds.append(FOLDED.format(name.capitalize(), each.source.strip()))
-        solution = f"```python\n{solved(cell.source)}\n```"
-        folds.append(FOLDED.format("Solution", solution))
-        yield new_markdown_cell("\n".join(folds))
+    answer = solved(cell.source) if edition == SOLVED else stub(cell.source, id)
+    yield _of_task(answer, id, "answer")
+    yield _of_task(f'check("{id}", {exercise.name})', id, "check")
 
-        # Called, that is: a parameter or a variable of the same name needs nothing.
-        call = re.compile(rf"(?<!def )\b{exercise.name}\(")
-        if any(each.cell_type == "code" and call.search(each.source) for each in later):
-            comment = "  # yours, once it has passed its check; satlib's own until then"
-            yield _of_task(f'{exercise.name} = carry_on("{id}"){comment}', id, "catch-up")
+    folds = []
+    for fold in takewhile(lambda cell: tags(cell) & FOLDS, later):
+        (name,) = tags(fold) & FOLDS
+        folds.append(FOLDED.format(name.capitalize(), fold.source.strip()))
+    solution = f"```python\n{solved(cell.source)}\n```"
+    folds.append(FOLDED.format("Solution", solution))
+    yield new_markdown_cell("\n".join(folds))
+
+    # Called, that is: a parameter or a variable of the same name needs nothing.
+    call = re.compile(rf"(?<!def )\b{exercise.name}\(")
+    if any(other.cell_type == "code" and call.search(other.source) for other in later):
+        comment = "  # yours, once it has passed its check; satlib's own until then"
+        yield _of_task(f'{exercise.name} = carry_on("{id}"){comment}', id, "catch-up")
 
 
 def _task_of(cell: NotebookNode) -> str | None:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make .venv with satlib in it (editable) and all that it and its course need; with the argument `dev`, what its tests and its
-# contributors need too. `make` calls this from the checkout's root.
+# contributors need too, and with `site` what builds the site. `make` calls this from the checkout's root.
 # Takes uv where it is installed, Python's own venv and pip otherwise. PYTHON=/path/to/python3.12 chooses the Python.
 # On Linux without an NVIDIA GPU, torch comes from its own index, where it is built without CUDA; TORCH_INDEX names another one.
 # .venv/.installed, and .venv/.dev with `dev`, are written at the very end, so that an installation that broke off is never taken
