@@ -19,10 +19,11 @@ from satlib.model.captioner import Captioner
 from satlib.model.objective import negative_log_likelihood
 
 EPOCH = 470  # batches
+Rewards = dict[int, list[float]]
 
 
 @torch.inference_mode()
-def rewards() -> dict[int, list[float]]:
+def rewards() -> Rewards:
     """Log p(y|a) of dev captions, by their number of words with the end mark."""
     captioner = Captioner.load("flickr8k-lite0-coco")
     data = datasets.load("flickr8k")
@@ -38,7 +39,7 @@ def rewards() -> dict[int, list[float]]:
     return found
 
 
-def left(found: dict[int, list[float]], each_length: bool, per_word: bool) -> np.ndarray:
+def left(found: Rewards, each_length: bool, per_word: bool) -> np.ndarray:
     """The mean square of reward less baseline in each of ten epochs, in nats^2."""
     rng = np.random.default_rng(0)
     lengths = np.repeat(list(found), [len(own) for own in found.values()])

@@ -116,8 +116,7 @@ def _task_cells(
     for fold in takewhile(lambda cell: tags(cell) & FOLDS, later):
         (name,) = tags(fold) & FOLDS
         folds.append(FOLDED.format(name.capitalize(), fold.source.strip()))
-    solution = f"```python\n{solved(cell.source)}\n```"
-    folds.append(FOLDED.format("Solution", solution))
+    folds.append(FOLDED.format("Solution", f"```python\n{solved(cell.source)}\n```"))
     yield new_markdown_cell("\n".join(folds))
 
     # Called, that is: a parameter or a variable of the same name needs nothing.
