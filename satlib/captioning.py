@@ -141,15 +141,15 @@ def caption_folder(
             plots.attention_figure(
                 photo, first.words, first.alphas, first.betas, picture, captioner.view
             )
-        walk = None
+        moving = None
         if animate and first.words:  # a caption without words has no frames
-            walk = file.with_suffix(".webp")
-            animation.animate(photo, first.words, first.alphas, walk, captioner.view)
+            moving = file.with_suffix(".webp")
+            animation.animate(photo, first.words, first.alphas, moving, captioner.view)
 
         # Last, so that a photograph of the table has all its files.
         if rows is not None:
             rows.add(path, captions)
-        yield Result(path, captions, picture, walk)
+        yield Result(path, captions, picture, moving)
 
 
 def _captioned(

@@ -50,14 +50,14 @@ def load(place: str) -> Attend | type[Attention]:
         SatlibError: there is no such file or name, or what it returns has other shapes.
     """
     file, _, name = place.rpartition(":")
-    if file.endswith(".py") and not Path(file).is_file():
-        raise SatlibError(
-            f"the file {file} of --attention does not exist; name the one that has {name}"
-        )
     if not file.endswith(".py"):
         raise SatlibError(
             f"an attention is given as FILE.py:NAME, not as {place!r}; "
             "a notebook writes one by %%writefile"
+        )
+    if not Path(file).is_file():
+        raise SatlibError(
+            f"the file {file} of --attention does not exist; name the one that has {name}"
         )
     found = runpy.run_path(file).get(name)
     if found is None:
