@@ -19,6 +19,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 
 from satlib import cli
 from satlib.data.caption_set import CaptionSet, Example
+from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, metrics, statistics, table
 from satlib.model import installed
 
@@ -344,3 +345,15 @@ def test_every_column_of_the_stored_results_has_a_metric():
         evaluation = json.loads(path.read_text())
         columns = evaluation["statistics"]["columns"]
         assert statistics.unknown(columns) == []
+
+
+def test_two_metrics_may_not_measure_one_column(monkeypatch):
+    """BLEU has a column "words" already: another one would silently change BLEU."""
+
+    def measure(captions, references):
+        return {"words": [0.0 for _ in captions]}
+
+    theirs = statistics.Metric.mean("words", measure=measure)
+    monkeypatch.setattr(statistics, "METRICS", [*statistics.METRICS, theirs])
+    with pytest.raises(SatlibError, match="'words'"):
+        statistics.measure({"1": "a dog"}, {"1": ["a dog"]})
