@@ -139,7 +139,11 @@ class Trainer:
             torch.set_float32_matmul_precision("high")  # TF32
         low = precision(recipe.training.precision, device, recipe.encoder.train)
         self.state = RunState(captioner, self.data.hash, low)
-        self._begin(start)
+        found = self.ranks.from_first(lambda: checkpoint.find(folder))
+        if found is None:
+            self._begin(start)
+        else:
+            self._resume(*found)
 
         # An encoder that trains has a classification head that nothing uses: DistributedDataParallel
         # must not wait for its gradient.
@@ -147,14 +151,6 @@ class Trainer:
         self.loss = self.ranks.parallel(loss, self.state.learning, partly=recipe.encoder.train)
 
     def _begin(self, start: Path | None) -> None:
-        """Resume from the folder's checkpoint, or begin a new run."""
-        found = self.ranks.from_first(lambda: checkpoint.find(self.folder))
-        if found is None:
-            self._begin_new(start)
-        else:
-            self._resume(*found)
-
-    def _begin_new(self, start: Path | None) -> None:
         """Take over the weights of `start`, if given, and write a new run's first files."""
         if self.ranks.first and (self.folder / MODEL).exists():
             raise SatlibError(
