@@ -206,8 +206,8 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
         (right, "dev_bleu4", "dev BLEU-4", "D-", "#d55e00"),
     )
     for axis, key, label, style, color in curves:
-        if any(key in line for line in log):  # training on rewards has no train NLL
-            values = [line.get(key, math.nan) for line in log]
+        if key in log[0]:  # training on rewards has no train NLL
+            values = [line[key] for line in log]
             axis.plot(
                 numbers,
                 values,

@@ -125,22 +125,17 @@ def render(rows: Sequence[Row]) -> str:
         name = f"satlib: {row.name}" if row.ours else row.name
         figures = [_figure(row, metric) for metric in shown]
         cells.append([row.data, name, *figures])
-    headings = ["Data", "Model", *map(_heading, shown)]
+    headings = ["Data", "Model", *(metric.heading for metric in shown)]
     notes = [*NOTES, *_unknown(rows)]
     for row in rows:
         notes += [f"{row.name}: {note}" for note in row.notes]
     parts = [_table(cells, headings, 2), "\n".join(notes)]
 
     if compared := compare(rows):
-        headings = ["Data", "Model", "less", *map(_heading, _compared())]
+        headings = ["Data", "Model", "less", *(metric.heading for metric in _compared())]
         parts.append(_table(compared, headings, 3))
         parts.append("Differences, with 95 % intervals by the paired bootstrap over images.")
     return "\n\n".join(parts) + "\n"
-
-
-def _heading(metric: Metric) -> str:
-    """The heading of a metric's column, with an arrow where a lower score is better."""
-    return f"{metric.heading} ↓" if metric.higher_is_better is False else metric.heading
 
 
 def _figure(row: Row, metric: Metric) -> str:
