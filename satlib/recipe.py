@@ -5,6 +5,7 @@ its type with the valid values, its meaning and its default. A recipe is checked
 it is read, and `satlib recipe --explain` prints it.
 """
 
+import copy
 import difflib
 import json
 import re
@@ -393,10 +394,7 @@ def changed(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]
 
     The value is as in TOML, or a text without quotes.
     """
-    # Copied two levels deep, so that the caller's values stay as they are.
-    result = {
-        name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()
-    }
+    result = copy.deepcopy(dict(values))  # the caller's values stay as they are
     for change in changes:
         option, equals, text = change.partition("=")
         section, _, key = option.strip().partition(".")

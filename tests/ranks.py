@@ -72,7 +72,8 @@ def train(job):
     start = Path(job["start"]) if "start" in job else None
     seconds = job.get("seconds", 600)
     with distributed.launched(torch.device("cpu")) as device:
-        loop.train(chosen, data, reader, folder, device, False, start, save_seconds=seconds)
+        options = {"progress": False, "start": start, "save_seconds": seconds}
+        loop.train(chosen, data, reader, folder, device, **options)
         if distributed.current().first:
             (folder / "losses.json").write_text(json.dumps(losses))
 

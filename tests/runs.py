@@ -6,8 +6,8 @@ from satlib.model.captioner import read_safetensors
 from satlib.training.checkpoint import CHECKPOINT
 from satlib.training.loop import LOG, MODEL
 
-# Entries that differ even between two runs of the same command.
-CLOCK = ("seconds", "tokens_per_second")
+# The entry that differs even between two runs of the same command.
+CLOCK = "seconds"
 
 
 def differences(one, other):
@@ -43,7 +43,7 @@ def contents(run):
 def without_clock(value):
     """A value from a log or header without its timings."""
     if isinstance(value, dict):
-        return {key: without_clock(entry) for key, entry in value.items() if key not in CLOCK}
+        return {key: without_clock(entry) for key, entry in value.items() if key != CLOCK}
     if isinstance(value, list):
         return [without_clock(entry) for entry in value]
     return value

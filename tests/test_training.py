@@ -335,7 +335,6 @@ class TestRun:
             "dev_nll",
             "learning_rate",
             "seconds",
-            "tokens_per_second",
         }
         assert columns <= first.keys()
 

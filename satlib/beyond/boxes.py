@@ -11,7 +11,6 @@ import functools
 import hashlib
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -152,26 +151,15 @@ def cover(boxes: _Boxes, grid: tuple[int, int]) -> Tensor:
     Exact for boxes on whole pixels of the 224-pixel square.
     """
     # A mask of pixels, so that boxes that overlap count once.
-    mask = np.zeros((SIZE, SIZE))
+    mask = torch.zeros(SIZE, SIZE)
     for left, top, right, bottom in boxes:
         rows = slice(round(top * SIZE), round(bottom * SIZE))
         columns = slice(round(left * SIZE), round(right * SIZE))
         mask[rows, columns] = 1
 
+    # A cell need not be a whole number of pixels. Of h copies of each pixel it is: 224 of them.
     height, width = grid
-    down = _shares(height)  # (h, 224)
-    across = _shares(width)  # (w, 224)
-    return torch.from_numpy(down @ mask @ across.T).float().flatten()
-
-
-def _shares(cells: int) -> np.ndarray:
-    """How much of each cell (rows) each of the square's pixels (columns) makes up: (cells, 224).
-
-    Each row sums to 1.
-    """
-    edges = np.linspace(0, SIZE, cells + 1)
-    pixels = np.arange(SIZE)
-    # A cell need not be a whole number of pixels: at an edge, a pixel belongs to two.
-    end = np.minimum(edges[1:, None], pixels + 1)
-    start = np.maximum(edges[:-1, None], pixels)
-    return (end - start).clip(min=0) * cells / SIZE
+    down = mask.repeat_interleave(height, 0)  # (224 h, 224)
+    means = down.unflatten(0, (height, SIZE)).mean(1)  # (h, 224)
+    across = means.repeat_interleave(width, 1)  # (h, 224 w)
+    return across.unflatten(1, (width, SIZE)).mean(2).flatten()

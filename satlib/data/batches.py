@@ -91,8 +91,7 @@ class SameLengthBatches:
             self._by_length[len(pair.caption)].append(index)
 
     def __len__(self) -> int:
-        sizes = map(len, self._by_length.values())
-        return sum(_number_of_chunks(size, self.batch_size) for size in sizes)
+        return sum(len(chunks(own, self.batch_size)) for own in self._by_length.values())
 
     def epoch(self, epoch: int) -> list[Batch]:
         """The batches of one epoch, in order."""
@@ -143,7 +142,7 @@ class ImageBatches:
         self.per_epoch = min(per_epoch or count, count)
 
     def __len__(self) -> int:
-        return _number_of_chunks(self.per_epoch, self.batch_size)
+        return len(chunks(range(self.per_epoch), self.batch_size))
 
     def epoch(self, epoch: int) -> list[Batch]:
         """The batches of one epoch, in order."""
@@ -176,11 +175,6 @@ class ImageBatches:
 def chunks(items: Any, size: int) -> list[Any]:
     """Parts of a sequence or an array, of `size` items each; the last may be smaller."""
     return [items[start : start + size] for start in range(0, len(items), size)]
-
-
-def _number_of_chunks(count: int, size: int) -> int:
-    """How many parts `chunks` gives."""
-    return -(-count // size)
 
 
 def read_batches(

@@ -47,17 +47,12 @@ class _Mention(NamedTuple):
     kinds: tuple[str, ...]
 
 
-class _Caption(NamedTuple):
-    letters: str
-    mentions: list[_Mention]
-
-
 class _Record(NamedTuple):
     """A photograph: its size in pixels, the boxes of each entity as fractions, and its captions."""
 
     size: tuple[int, int]
     boxes: dict[str, list[Box]]
-    captions: list[_Caption]
+    captions: dict[str, list[_Mention]]  # by their letters
 
 
 class Entities:
@@ -102,10 +97,7 @@ class Entities:
         seen: the part of the photograph that the boxes are fractions of (`images.seen_part`).
         """
         record = self._record(_number(image_id))
-        letters = _letters(words)
-        caption = next((own for own in record.captions if own.letters == letters), None)
-        if caption is None:
-            return []
+        mentions = record.captions.get(_letters(words), [])
 
         # For each letter the index of the word that it belongs to, which leads back to the words.
         word_of: list[int] = []
@@ -113,7 +105,7 @@ class Entities:
             word_of += [index] * len(_letters([word]))
 
         phrases = []
-        for mention in caption.mentions:
+        for mention in mentions:
             whole = record.boxes.get(mention.entity, [])
             clipped = [in_part(box, seen) for box in whole]
             boxes = tuple(box for box in clipped if box is not None)
@@ -132,8 +124,10 @@ class Entities:
         root = ElementTree.fromstring(annotation.read_text(encoding="utf-8-sig"))
         width = int(root.findtext("size/width", ""))
         height = int(root.findtext("size/height", ""))
-        lines = sentences.read_text(encoding="utf-8-sig").split("\n")
-        captions = [_read_caption(line) for line in lines if line.strip()]
+        captions: dict[str, list[_Mention]] = {}
+        for line in sentences.read_text(encoding="utf-8-sig").split("\n"):
+            letters, mentions = _read_caption(line)
+            captions.setdefault(letters, mentions)  # of equal ones the first
         return _Record((width, height), _read_boxes(root, width, height), captions)
 
 
@@ -159,8 +153,8 @@ def _read_boxes(root: ElementTree.Element, width: int, height: int) -> dict[str,
     return boxes
 
 
-def _read_caption(line: str) -> _Caption:
-    """A line of Sentences/NUMBER.txt."""
+def _read_caption(line: str) -> tuple[str, list[_Mention]]:
+    """The letters of a line of Sentences/NUMBER.txt, and its phrases."""
     letters = ""
     mentions = []
     position = 0  # in the line, up to which it has been read
@@ -176,7 +170,7 @@ def _read_caption(line: str) -> _Caption:
             mentions.append(_Mention(len(letters), phrase["entity"], kinds))
 
     letters += _letters(tokenise(line[position:]))
-    return _Caption(letters, mentions)
+    return letters, mentions
 
 
 def _number(image_id: str) -> str:

@@ -83,8 +83,7 @@ class Canvas:
         """The finished RGB image."""
         # Half a level is added, because `astype` cuts off.
         levels = np.clip(self.pixels, 0, 1) * 255 + 0.5
-        channels = [Image.fromarray(channel) for channel in levels.astype(np.uint8)]
-        return Image.merge("RGB", channels)
+        return Image.fromarray(levels.astype(np.uint8).transpose(1, 2, 0))
 
 
 def _window(centre: Point, reach: float) -> tuple[Part, Array, Array]:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator
@@ -207,8 +206,8 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
         (right, "dev_bleu4", "dev BLEU-4", "D-", "#d55e00"),
     )
     for axis, key, label, style, color in curves:
-        if any(key in line for line in log):  # training on rewards has no train NLL
-            values = [line.get(key, math.nan) for line in log]
+        if key in log[0]:  # training on rewards has no train NLL
+            values = [line[key] for line in log]
             axis.plot(
                 numbers,
                 values,
@@ -221,52 +220,38 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
 
     # The last epoch that was kept is the best one.
     kept = [line for line in log if line["kept"]][-1]
-    lowest = min(log, key=lambda line: (line["dev_nll"], line["epoch"]))
+    lowest = min(log, key=lambda line: line["dev_nll"])  # of equal ones the first
+    marks = (
+        (kept["epoch"], "kept", "-"),
+        (lowest["epoch"], "lowest dev NLL", ":"),
+    )
     for axis in (left, right):
-        _mark(axis, kept["epoch"], "kept", "-")
-        _mark(axis, lowest["epoch"], "lowest dev NLL", ":")
+        for epoch, name, dash in marks:
+            # The legend names the lines of the left panel, which are those of both.
+            label = f"{name}: epoch {epoch}" if axis is left else None
+            axis.axvline(
+                epoch,
+                label=label,
+                color=INK,
+                linewidth=1.5,
+                zorder=1.5,
+                linestyle=dash,
+            )
+
         axis.set_xlabel("epoch")
         axis.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axis.grid(color=INK, alpha=0.25)
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
-    _legend(figure)
-    return figure
 
-
-def _mark(
-    axis: Axes,
-    epoch: int,
-    name: str,
-    dash: str,
-) -> None:
-    """A vertical line at an epoch."""
-    label = f"{name}: epoch {epoch}"
-    axis.axvline(
-        epoch,
-        label=label,
-        color=INK,
-        linewidth=1.5,
-        zorder=1.5,
-        linestyle=dash,
-    )
-
-
-def _legend(figure: Figure) -> None:
-    """One legend below all panels; a label that several have is named once."""
-    handles = {}
-    for axis in figure.axes:
-        for line, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            handles[label] = line
     figure.legend(
-        handles.values(),
-        handles.keys(),
         loc="outside lower center",
         ncols=5,
         frameon=False,
         fontsize=9.5,
     )
+    return figure
 
 
 def upsample(alphas: Tensor, size: tuple[int, int] = (SIZE, SIZE)) -> Tensor:

@@ -108,7 +108,6 @@ class Metric:
     # the same columns name the same function. None: the captions suffice, or `evaluate` measures.
     measure: Callable[[Captions, References], Columns] | None = None
     decimals: int = 1  # in the table
-    higher_is_better: bool | None = True  # None: neither higher nor lower is
     heading: str = ""  # of its column in the table; without a heading it has none
     compared: bool = False  # whether the table has the differences of models, too
 
@@ -168,13 +167,13 @@ METRICS = [
         compared=True,
     ),
     Metric.mean("exact match", 100, heading="exact match"),
-    Metric.mean("captions that invent", 100, higher_is_better=False),
-    Metric.mean("map entropy", higher_is_better=None),
-    Metric.mean("map movement", higher_is_better=None),
+    Metric.mean("captions that invent", 100),
+    Metric.mean("map entropy"),
+    Metric.mean("map movement"),
     # No evaluation has this column: `satlib ground` measures it, and the table shows it.
     Metric.mean("mass", 100, heading="mass"),
     Metric.share("peak", "named words", heading="peak"),
-    Metric.share("invented objects", "objects", higher_is_better=False),
+    Metric.share("invented objects", "objects"),
 ]
 
 

@@ -44,7 +44,8 @@ class Row:
     data: str  # "Flickr8k", for example
     name: str  # the model's name in the paper, or that of our run's folder, by default its recipe's
     figures: Mapping[str, float]  # heading of a column to score
-    half_widths: Mapping[str, float] = field(default_factory=dict)  # of the scores' 95 % intervals
+    # Of our scores, by the names of their metrics.
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     statistics: Statistics | None = None  # of the images of our evaluation
     notes: Sequence[str] = ()  # on our evaluation
 
@@ -99,23 +100,18 @@ def _row(path: Path, evaluation: Mapping[str, Any]) -> Row:
 
     captions = evaluation.get("captions")
     kept = Statistics.restored(evaluation["statistics"], captions)
-    intervals = statistics.intervals(kept)
 
     figures = {}
-    half_widths = {}
     for metric in columns():
-        if metric.name not in scores:
-            continue
-        figures[metric.heading] = scores[metric.name]
-        if metric.name in intervals:
-            low, high = intervals[metric.name]
-            half_widths[metric.heading] = (high - low) / 2
+        if metric.name in scores:
+            figures[metric.heading] = scores[metric.name]
 
     # The paper writes "Flickr8k", an evaluation "flickr8k".
     data = evaluation["data"]
     data = _NAMES.get(data.lower(), data)
     name = path.resolve().parent.name
-    return Row(data, name, figures, half_widths, kept, evaluation.get("notes", ()))
+    intervals = statistics.intervals(kept)
+    return Row(data, name, figures, intervals, kept, evaluation.get("notes", ()))
 
 
 def render(rows: Sequence[Row]) -> str:
@@ -129,22 +125,17 @@ def render(rows: Sequence[Row]) -> str:
         name = f"satlib: {row.name}" if row.ours else row.name
         figures = [_figure(row, metric) for metric in shown]
         cells.append([row.data, name, *figures])
-    headings = ["Data", "Model", *map(_heading, shown)]
+    headings = ["Data", "Model", *(metric.heading for metric in shown)]
     notes = [*NOTES, *_unknown(rows)]
     for row in rows:
         notes += [f"{row.name}: {note}" for note in row.notes]
     parts = [_table(cells, headings, 2), "\n".join(notes)]
 
     if compared := compare(rows):
-        headings = ["Data", "Model", "less", *map(_heading, _compared())]
+        headings = ["Data", "Model", "less", *(metric.heading for metric in _compared())]
         parts.append(_table(compared, headings, 3))
         parts.append("Differences, with 95 % intervals by the paired bootstrap over images.")
     return "\n\n".join(parts) + "\n"
-
-
-def _heading(metric: Metric) -> str:
-    """The heading of a metric's column, with an arrow where a lower score is better."""
-    return f"{metric.heading} ↓" if metric.higher_is_better is False else metric.heading
 
 
 def _figure(row: Row, metric: Metric) -> str:
@@ -152,8 +143,9 @@ def _figure(row: Row, metric: Metric) -> str:
     if metric.heading not in row.figures:
         return "-"
     figure = f"{row.figures[metric.heading]:.{metric.decimals}f}"
-    if metric.heading in row.half_widths:
-        figure += f"±{row.half_widths[metric.heading]:.{metric.decimals}f}"
+    if metric.name in row.intervals:
+        low, high = row.intervals[metric.name]
+        figure += f"±{(high - low) / 2:.{metric.decimals}f}"
     return figure
 
 

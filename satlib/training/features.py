@@ -100,12 +100,9 @@ def extract(
         return records, pixels.read(list(records))
 
     with ExitStack() as held, torch.inference_mode():
-
-        def begin() -> Manifest:
-            held.enter_context(locked(folder))
-            return _begun(folder, _manifest(data, encoder, view), data)
-
-        manifest = ranks.from_first(begin)
+        ranks.from_first(lambda: held.enter_context(locked(folder)))
+        empty = _manifest(data, encoder, view)
+        manifest = ranks.from_first(lambda: _begun(folder, empty, data))
 
         # New rows follow the last one in use; those of outdated images before it stay unused.
         first_row = 1 + max((record.row for record in manifest.images.values()), default=-1)

@@ -51,17 +51,14 @@ def train(
     reader: Reader,
     run: Path,
     device: str | torch.device = "cpu",
-    progress: bool = True,
-    start: Path | None = None,
-    prepare: Callable[[Captioner], None] | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     **options: Any,
 ) -> Captioner:
     """Train a captioner, or resume a run that was stopped.
 
     Returns the best captioner, which is also in the run's folder; on other processes than the
-    first, the last one. `Trainer` explains the options. `on_epoch` is called with each epoch's
-    record once it is on disk.
+    first, the last one. The options are those of `Trainer`: progress, start, prepare, entities and
+    save_seconds. `on_epoch` is called with each epoch's record once it is on disk.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM, after a checkpoint.
@@ -71,9 +68,7 @@ def train(
     with ExitStack() as held:
         # The first process locks the folder for all of them, until this block ends.
         distributed.current().from_first(lambda: held.enter_context(locked(run)))
-        trainer = Trainer(
-            recipe, data, reader, run, torch.device(device), progress, start, prepare, **options
-        )
+        trainer = Trainer(recipe, data, reader, run, torch.device(device), **options)
         trainer.run(on_epoch)
 
         last = trainer.state.captioner
@@ -83,8 +78,8 @@ def train(
         # A frozen encoder is still what it was: no need to build it again.
         encoder = None if recipe.encoder.train else last.encoder
         best = Captioner.load(run / MODEL, device, encoder)
-        if prepare is not None:
-            prepare(best)
+        if trainer.prepare is not None:
+            trainer.prepare(best)
         return best
 
 
@@ -117,6 +112,7 @@ class Trainer:
         self.reader = reader
         self.folder = folder
         self.device = device
+        self.prepare = prepare
         self.save_seconds = save_seconds
         self.saved = time.monotonic()
         self.stopping = False
@@ -139,7 +135,11 @@ class Trainer:
             torch.set_float32_matmul_precision("high")  # TF32
         low = precision(recipe.training.precision, device, recipe.encoder.train)
         self.state = RunState(captioner, self.data.hash, low)
-        self._begin(start)
+        found = self.ranks.from_first(lambda: checkpoint.find(folder))
+        if found is None:
+            self._begin(start)
+        else:
+            self._resume(*found)
 
         # An encoder that trains has a classification head that nothing uses: DistributedDataParallel
         # must not wait for its gradient.
@@ -147,14 +147,6 @@ class Trainer:
         self.loss = self.ranks.parallel(loss, self.state.learning, partly=recipe.encoder.train)
 
     def _begin(self, start: Path | None) -> None:
-        """Resume from the folder's checkpoint, or begin a new run."""
-        found = self.ranks.from_first(lambda: checkpoint.find(self.folder))
-        if found is None:
-            self._begin_new(start)
-        else:
-            self._resume(*found)
-
-    def _begin_new(self, start: Path | None) -> None:
         """Take over the weights of `start`, if given, and write a new run's first files."""
         if self.ranks.first and (self.folder / MODEL).exists():
             raise SatlibError(

@@ -35,9 +35,7 @@ def likelihood(
         annotations = random_views(annotations)
     a = captioner.annotations(annotations)  # (images, L, D)
 
-    places = None  # all
-    if recipe.training.drop_places or recipe.training.drop_dimensions:
-        a, places = drop_annotations(a, recipe.training)
+    a, places = drop_annotations(a, recipe.training)
     added = [partial(term, batch, places) for term in terms]
 
     # Only now a row for each caption: an image with five of them is encoded once.

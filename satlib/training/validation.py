@@ -56,7 +56,6 @@ def epoch_record(state: RunState, data: TrainingData, reader: Reader) -> dict[st
 
     record["learning_rate"] = state.optimiser.param_groups[0]["lr"]
     record["seconds"] = round(p.seconds, 1)
-    record["tokens_per_second"] = round(p.words / max(p.seconds, 1e-9), 1)
     if data.dev_reward is not None:
         captions = {image_id: caption.words for image_id, caption in generated.items()}
         record["dev_reward"] = data.dev_reward.mean(captions)
