@@ -106,7 +106,7 @@ def test_bad_flickr8k(flickr8k, tmp_path):
 
     texts = flickr8k / "flickr8k" / "Flickr8k_text"
     write(texts / "Flickr_8k.devImages.txt", "silent.jpg")
-    refused("flickr8k", flickr8k, "1 images (silent.jpg)", "without captions")
+    refused("flickr8k", flickr8k, "1 image (silent.jpg)", "without captions")
 
     write(texts / "Flickr8k.token.txt", "a.jpg#0\tA dog .\na.jpg without a tab")
     refused("flickr8k", flickr8k, "Flickr8k.token.txt, line 2", "expected IMAGE.jpg#NUMBER")
@@ -336,7 +336,7 @@ def test_captions_beside_photographs(tmp_path):
     }
 
     photo(tmp_path / "train" / "c.jpg")
-    refused(tmp_path, tmp_path, "1 images (train/c.jpg)", "without captions")
+    refused(tmp_path, tmp_path, "1 image (train/c.jpg)", "without captions")
 
 
 def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):

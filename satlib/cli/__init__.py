@@ -7,6 +7,7 @@ commands, which only parse and print; other packages add theirs in a module of t
 """
 
 import argparse
+import difflib
 import importlib.metadata
 import io
 import os
@@ -73,6 +74,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] not in COMMANDS:
         for entry in importlib.metadata.entry_points(group="satlib.commands"):
             entry.load()
+    similar = difflib.get_close_matches(words[0], COMMANDS, n=1)
+    if words[0] not in COMMANDS and similar:
+        print(
+            f"satlib: there is no command {words[0]}; did you mean {similar[0]}?", file=sys.stderr
+        )
+        return 2
     options = parser().parse_args(words)
     files.quiet = options.quiet
 
@@ -103,6 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except SatlibError as error:
         print(f"satlib: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        # A disk that is full or may not be written to, or a file that may not be read.
+        reason = error.strerror or " ".join(str(error).split())
+        print(f"satlib: {error.filename or 'the disk'}: {reason}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("satlib: interrupted; finished work is kept", file=sys.stderr)

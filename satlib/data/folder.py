@@ -4,9 +4,10 @@ An image is named by its path inside the folder. It may have several rows, or a 
 one. Without a column split, the folders train, dev (or val) and test name the splits. Without those
 folders, a hash of the path decides, 8 : 1 : 1, and images keep their splits when others are added.
 
-captions.txt and Images/, as Kaggle has Flickr8k, are read likewise, and so is photo.txt beside
-photo.jpg, with a caption on each line, for all photographs or none. Photographs of Flickr8k get its
-official splits.
+captions.txt and Images/, as Kaggle has Flickr8k, are read likewise, and so are metadata.csv and
+metadata.jsonl, as Hugging Face has imagefolders, and tables in subfolders, of the images there. So
+is photo.txt, or photo.caption, beside photo.jpg, with a caption on each line, for all photographs
+or none. Photographs of Flickr8k get its official splits.
 """
 
 import ast
@@ -14,10 +15,12 @@ import contextlib
 import csv
 import hashlib
 import io
+import re
+import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from satlib.data import images
 from satlib.data.caption_set import (
@@ -30,10 +33,18 @@ from satlib.data.caption_set import (
     split_name,
 )
 from satlib.errors import SatlibError
-from satlib.files import read_lines, read_text
+from satlib.files import decode, read_lines, read_text
 
-# The name of a table -> the folder that its images lie in, relative to the table's.
-TABLES = {"captions.csv": "", "captions.txt": "Images"}
+TABLES = ("captions.csv", "captions.txt", "metadata.csv", "metadata.jsonl")
+# Where the images may lie, relative to the file that lists them: mirrors name it differently.
+FOLDERS = (
+    *("", "Images", "images", "imgs"),
+    *("Flicker8k_Dataset", "flickr30k-images", "flickr30k_images"),
+)
+
+# A table's columns, in lower case. There may be several of captions: text_0 to text_4.
+_IMAGE = ("image", "file_name", "filename")
+_CAPTIONS = [rf"{word}s?[ _-]?\d*" for word in ("caption", "text", "sentence")]
 
 # SPLIT<tab>NUMBER NUMBER ... on a line; the split "none" is that of the photographs in no split.
 _SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")
@@ -48,24 +59,79 @@ class Row(NamedTuple):
     split: str | None = None
 
 
-def load(table: Path) -> CaptionSet:
-    """The caption set of a table, named after its folder."""
-    rows = list(_read(table))
-    folder = table.parent
-    photos = folder / TABLES[table.name]
-    paths = {row.image: photos / row.image for row in rows}
-    examples = examples_of(rows, paths)
-    return assemble(folder.resolve().name, examples, folder)
+def load(folder: Path) -> CaptionSet | None:
+    """The caption set of a folder's tables, named after the folder; None if there is no table.
+
+    The first of `TABLES` that the folder itself has; or else all of those in its subfolders.
+    """
+    own = [folder / name for name in TABLES if (folder / name).is_file()]
+    tables = own[:1] or sorted(file for file in folder.rglob("*.*") if file.name in TABLES)
+
+    rows = []
+    paths = {}
+    for table in tables:
+        listed = list(_read(table))
+        files = located([row.image for row in listed], table.parent)
+        for row in listed:
+            # In a subfolder, an image is named with it: "train/1.jpg" of train/metadata.csv.
+            image_id = (table.parent.relative_to(folder) / row.image).as_posix()
+            paths[image_id] = files[row.image]
+            rows.append(row._replace(image=image_id))
+    if not tables:
+        return None
+    return assemble(folder.resolve().name, examples_of(rows, paths), folder)
+
+
+def located(names: Sequence[str], home: Path, own: str = "") -> dict[str, Path]:
+    """The files of listed images, by their names: in `own` or one of `FOLDERS`, below `home`.
+
+    If the first is in none of them, all are looked for in `home` by their names alone, whether in
+    capitals or not; so are COCO's photographs of 2014 by their names of 2017. What is not found is
+    expected in `home` itself.
+    """
+    lost = set(names)
+    photos = home
+    for folder in (own, f"images/{own}", *FOLDERS):
+        # One tells for all: COCO has 123,287.
+        if names and (home / folder / names[0]).is_file():
+            photos = home / folder
+            # But a Mac may have written "é" as e and an accent, and the list as one letter.
+            lost = {name for name in names if not name.isascii()}
+            break
+    paths = {name: photos / name for name in names}
+    lost = {name for name in lost if not paths[name].is_file()}
+    if not lost:
+        return paths
+
+    found: dict[str, Path | None] = {}
+    for file in images.files_in(home):
+        for name in {_spelt(file.name), _spelt(file.relative_to(home).as_posix())}:
+            # Two images of one name: nobody knows which is meant.
+            found[name] = None if name in found else file
+    for name in lost:
+        of_2017 = re.sub(r"^(\w+/)?COCO_\w+_", "", name)
+        file = found.get(_spelt(name)) or found.get(of_2017)
+        if file is not None:
+            paths[name] = file
+    return paths
+
+
+def _spelt(name: str) -> str:
+    """One spelling of what some systems take for the same name."""
+    return unicodedata.normalize("NFC", name).lower()
 
 
 def beside(folder: Path) -> CaptionSet | None:
-    """The caption set of photographs with a .txt beside each, one caption per line.
+    """The caption set of photographs with a .txt (or .caption) beside each, one caption per line.
 
     None if there is no such file.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in images.files_in(folder)}
-    texts = {image: path.with_suffix(".txt") for image, path in paths.items()}
-    if not any(text.is_file() for text in texts.values()):
+    for ending in (".txt", ".caption"):
+        texts = {image: path.with_suffix(ending) for image, path in paths.items()}
+        if any(text.is_file() for text in texts.values()):
+            break
+    else:
         return None
 
     rows = []
@@ -177,7 +243,7 @@ def _by_folders(image_ids: Iterable[str]) -> dict[str, str]:
 
 def by_hash(image_id: str) -> str:
     """The split of an image by the SHA-256 of its id: 8 in 10 are train, 1 dev, 1 test."""
-    digest = hashlib.sha256(image_id.encode()).digest()
+    digest = hashlib.sha256(image_id.encode(errors="surrogateescape")).digest()
     tenth = int.from_bytes(digest[:8], "big") % 10
     if tenth == 0:
         return "dev"
@@ -195,12 +261,33 @@ def _read(table: Path) -> Iterator[Row]:
     If the caption is the last column, it may contain commas without quotes, as in some copies of
     Flickr8k.
     """
+    for where, row in _lines(table) if table.suffix == ".jsonl" else _csv(table):
+        named = [row[column] for column in _IMAGE if row.get(column)]
+        # "./a.jpg", ".\\a.jpg" and "a.jpg" are one image.
+        image = Path(str(named[0] if named else "").strip().replace("\\", "/"))
+        if image.is_absolute():
+            with contextlib.suppress(ValueError):
+                image = image.relative_to(table.parent.absolute())
+        split = row.get("split")
+        yield Row(where, image.as_posix(), captions_in(row, where), str(split) if split else None)
+
+
+def _lines(table: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of JSON lines, each with its place."""
+    for number, line in read_lines(table):
+        where = f"{table}, line {number}"
+        row = decode(line, dict[str, Any], where, "a JSON object", "correct it")
+        yield where, {name.strip().lower(): value for name, value in row.items()}
+
+
+def _csv(table: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a CSV file, each with its place."""
     # Line breaks as they are: the csv module handles those inside quotes itself.
     text = io.StringIO(read_text(table), newline="")
     reader = csv.DictReader(text, restval="", strict=True)
     columns = [name.strip().lower() for name in reader.fieldnames or []]
     reader.fieldnames = columns
-    if not {"image", "caption"} <= set(columns):
+    if not (set(_IMAGE) & set(columns) and any(map(_is_caption, columns))):
         raise SatlibError(
             f"{table}: the first line must name the columns image,caption; "
             f"it is {','.join(columns)}"
@@ -215,29 +302,54 @@ def _read(table: Path) -> Iterator[Row]:
             where = f"{table}, line {last}"
 
             # The csv module collects the fields beyond the last column under None.
-            surplus = row.get(None, [])
-            if surplus and columns[-1] != "caption":
+            surplus = row.pop(None, [])
+            if surplus and not _is_caption(columns[-1]):
                 raise SatlibError(
                     f"{where}: too many columns; "
                     "put double quotes around a caption that contains commas"
                 )
-            caption = ",".join([row["caption"], *surplus])
-
-            # "./a.jpg", ".\\a.jpg" and "a.jpg" are one image.
-            image = Path(row["image"].strip().replace("\\", "/"))
+            row[columns[-1]] = ",".join([row[columns[-1]], *surplus])
 
             # A quotation mark that is not closed takes in the rows below, up to the next mark.
-            further_lines = caption.splitlines()[1:]
-            if image.suffix and any(f"{image.suffix}," in line for line in further_lines):
+            suffix = Path(next(row[name] for name in _IMAGE if name in row).strip()).suffix
+            further_lines = [line for value in row.values() for line in value.splitlines()[1:]]
+            if suffix and any(f"{suffix}," in line for line in further_lines):
                 raise SatlibError(
                     f"{table}: a quotation mark in line {first} swallows the rows to line {last}; "
                     "double it"
                 )
-            yield Row(where, image.as_posix(), texts_in(caption), row.get("split"))
+            yield where, row
     except csv.Error as error:
         raise SatlibError(
             f"{table}, line {reader.line_num}: {error}; check the quotation marks"
         ) from error
+
+
+def _is_caption(column: str) -> bool:
+    """Whether a column, by its name, holds captions."""
+    return any(re.fullmatch(form, column) for form in _CAPTIONS)
+
+
+def captions_in(row: Mapping[str, Any], where: str) -> list[str]:
+    """The captions in a row of a table; a column may hold several.
+
+    Raises:
+        SatlibError: no column is called like captions.
+    """
+    for form in _CAPTIONS:
+        captions = []
+        for name, value in row.items():
+            if value and re.fullmatch(form, name.lower()):
+                captions += value if isinstance(value, list) else texts_in(str(value))
+        # Only the first word that finds any: a text beside the captions may be something else.
+        if captions:
+            return captions
+    if any(_is_caption(name.lower()) for name in row):
+        return [""]  # it is empty, which `examples_of` reports with all others
+    raise SatlibError(
+        f"{where}: no caption in a column caption, text or sentence; "
+        f"the columns are {', '.join(row) or 'none'}"
+    )
 
 
 def texts_in(caption: str) -> list[str]:
