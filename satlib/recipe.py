@@ -64,9 +64,9 @@ class DataConfig(_Section):
     ] = 1
 
     # For captions longer than those of the paper's data sets (docs/data.md): memory grows with it.
-    max_length: Annotated[
-        Size, "the length in words of the longest caption that is trained on"
-    ] = 40
+    max_length: Annotated[Size, "the length in words of the longest caption that is trained on"] = (
+        40
+    )
     train_images: Annotated[
         Natural,
         "the number of training images, from the first; 0 takes all, of each of several sets",
@@ -110,16 +110,14 @@ class DecoderConfig(_Section):
         "lstm"
     )
     embedding: Annotated[Size, "m, the size of the LSTM's word embedding"] = 512
-    hidden: Annotated[
-        Size, "n, the size of the LSTM's state; of all vectors of a Transformer"
-    ] = 512
+    hidden: Annotated[Size, "n, the size of the LSTM's state; of all vectors of a Transformer"] = (
+        512
+    )
     layers: Annotated[Few, "the Transformer's layers"] = 2
 
     # Notebook 10 reads and moves the eight maps of scenes-transformer, four in each layer; other
     # numbers are for Transformers of your own.
-    heads: Annotated[
-        Few, "the Transformer's heads in each layer, a divisor of decoder.hidden"
-    ] = 4
+    heads: Annotated[Few, "the Transformer's heads in each layer, a divisor of decoder.hidden"] = 4
     attention: Annotated[
         str,
         '"soft", "hard", "none": section 4.2, section 4.1, or the mean vector at every word; or the '

@@ -335,3 +335,38 @@ finally:
     # The last two are satcourse's, by an entry point.
     for command in (*cli.COMMANDS, "check", "demo"):
         assert f"\n  {command} " in process.stdout
+
+
+def test_where_nothing_can_be_written(folder, tmp_path, capsys):
+    """One line: as on a read-only disk, but that a file is in the way."""
+    (tmp_path / "features").touch()
+    common = ["own-folder", *changes(folder), "--data", tmp_path, "--device", "cpu"]
+    assert str(tmp_path / "features") in mistake(capsys, "features", *common)
+    run = tmp_path / "features" / "run"
+    common += ["--set", "encoder.name=small", "--set", "encoder.train=true"]
+    common += ["--set", "encoder.pretrained=false"]
+    assert str(run) in mistake(capsys, "train", *common, "--out", run)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
+def test_a_full_disk(folder, tmp_path, capsys, monkeypatch):
+    common = ["own-folder", *changes(folder), "--data", tmp_path, "--device", "cpu"]
+    touch = Path.touch
+
+    def full(path):
+        if path.name == "annotations.f16":
+            path.symlink_to("/dev/full")
+        else:
+            touch(path)
+
+    monkeypatch.setattr(Path, "touch", full)
+    line = mistake(capsys, "features", *common)
+    assert "annotations.f16: No space left on device; free some space" in line
+
+
+def test_what_may_have_been_meant(capsys):
+    assert "no command captoin; did you mean caption?" in mistake(capsys, "captoin", "a.jpg")
+    for number in ("0", "1001", "9" * 5000):
+        with pytest.raises(SystemExit):
+            cli.main(["caption", "a.jpg", "--beam", number])
+        assert "must be a whole number of 1 to 1000" in capsys.readouterr().err

@@ -129,6 +129,17 @@ class TestEquality:
         finished(do(3, three, *SOFT, double=True))
         assert apart(record(three), record(one)) < 1e-9
 
+    def test_an_encoder_with_a_classifier_that_nothing_uses(self, do, tmp_path):
+        """PyTorch neither waits for its gradient nor searches for it, of which it would warn."""
+        changes = ("encoder.name=headed", "encoder.train=true", "encoder.frozen_statistics=true")
+        one = tmp_path / "1"
+        two = tmp_path / "2"
+        finished(do(1, one, *SOFT, *changes, double=True))
+        done = do(2, two, *SOFT, *changes, double=True)
+        finished(done)
+        assert "find_unused_parameters" not in done[1]
+        assert apart(record(two), record(one)) < 1e-9
+
     @pytest.mark.parametrize("change", ["hard.reward=to-come", "hard.baseline=leave-one-out"])
     def test_hard_with_the_likeliest_place(self, do, tmp_path, change):
         """The moving average of rewards is the joined batch's, too."""

@@ -108,13 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("RANK", "0") == "0":
             print(f"satlib: {error}", file=sys.stderr)
         return 130
-    except SatlibError as error:
+    # An OSError names a file and says why: a disk that is full, a folder that is not ours.
+    except (SatlibError, OSError) as error:
         print(f"satlib: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        # A disk that is full or may not be written to, or a file that may not be read.
-        reason = error.strerror or " ".join(str(error).split())
-        print(f"satlib: {error.filename or 'the disk'}: {reason}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("satlib: interrupted; finished work is kept", file=sys.stderr)

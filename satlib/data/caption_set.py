@@ -137,7 +137,9 @@ def assemble(name: str, examples: Iterable[Example], home: Path) -> CaptionSet:
             f"{name}: {_few(outside)} outside {home}; copy them into it, and name them from there"
         )
     # What the system cannot decode has surrogates, which no file of satlib's can hold.
-    undecoded = [one for one in image_ids if not one.isascii() and re.search("[\ud800-\udfff]", one)]
+    undecoded = [
+        one for one in image_ids if not one.isascii() and re.search("[\ud800-\udfff]", one)
+    ]
     if undecoded:
         raise SatlibError(f"{name}: {_few(undecoded)} with names that are not UTF-8; rename them")
     return CaptionSet(name, tuple(ordered), home=home.resolve())

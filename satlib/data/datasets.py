@@ -126,7 +126,7 @@ def _by_hugging_face(place: Path) -> CaptionSet:
     others = [file.relative_to(place).as_posix() for file in found if file not in photos]
     shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
     raise SatlibError(
-        f"{place} has no captions that satlib reads: it has {len(photos):,} images and "
-        f"{len(others):,} other files ({shown or 'none'}); "
-        "write image,caption into captions.csv there, or see docs/data.md"
+        f"{place} has no captions that satlib reads; images: {len(photos):,}, other files: "
+        f"{len(others):,} ({shown or 'none'}); write image,caption into captions.csv there, or see "
+        "docs/data.md"
     )

@@ -64,8 +64,10 @@ def load(folder: Path) -> CaptionSet | None:
 
     The first of `TABLES` that the folder itself has; or else all of those in its subfolders.
     """
-    own = [folder / name for name in TABLES if (folder / name).is_file()]
-    tables = own[:1] or sorted(file for file in folder.rglob("*.*") if file.name in TABLES)
+    # Windows takes Captions.csv for the same name.
+    own = [file for file in folder.iterdir() if file.name.lower() in TABLES]
+    own.sort(key=lambda file: TABLES.index(file.name.lower()))
+    tables = own[:1] or sorted(file for file in folder.rglob("*.*") if file.name.lower() in TABLES)
 
     rows = []
     paths = {}
@@ -190,8 +192,8 @@ def _refuse_incomplete(rows: list[Row]) -> None:
     # The first with its whole place, up to eight more by line: "captions.csv, line 2, 4, 7".
     lines = [where.rpartition(" ")[2] for where in incomplete[1:9]]
     raise SatlibError(
-        f"{', '.join([incomplete[0], *lines])}: {len(incomplete):,} rows lack an image or a "
-        "caption; complete or delete them"
+        f"{', '.join([incomplete[0], *lines])}: rows without an image or a caption "
+        f"({len(incomplete):,}); complete or delete them"
     )
 
 
@@ -261,7 +263,8 @@ def _read(table: Path) -> Iterator[Row]:
     If the caption is the last column, it may contain commas without quotes, as in some copies of
     Flickr8k.
     """
-    for where, row in _lines(table) if table.suffix == ".jsonl" else _csv(table):
+    rows = _lines(table) if table.suffix.lower() == ".jsonl" else _csv(table)
+    for where, row in rows:
         named = [row[column] for column in _IMAGE if row.get(column)]
         # "./a.jpg", ".\\a.jpg" and "a.jpg" are one image.
         image = Path(str(named[0] if named else "").strip().replace("\\", "/"))

@@ -184,9 +184,7 @@ def _read_coco(file: Path) -> dict[str, list[str]]:
     if len(captions) < len(names):
         twice, _ = Counter(names.values()).most_common(1)[0]
         own = [str(number) for number, name in names.items() if name == twice]
-        raise SatlibError(
-            f"{file}: {twice} has the ids {' and '.join(own)}; list each image once"
-        )
+        raise SatlibError(f"{file}: {twice} has the ids {' and '.join(own)}; list each image once")
 
     strays = 0
     for annotation in content.annotations:
@@ -202,7 +200,7 @@ def _read_coco(file: Path) -> dict[str, list[str]]:
             stray = annotation.image_id
     if strays:
         raise SatlibError(
-            f"{file}: {strays:,} captions are of images that it does not list (one has the id "
+            f"{file} has captions of images that it does not list ({strays:,}, one of the id "
             f"{stray!r}); list these images, or delete the captions"
         )
     return captions

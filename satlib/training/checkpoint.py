@@ -285,19 +285,11 @@ def locked(folder: Path) -> Iterator[None]:
 
     The lock ends with its process. Its file stays: deleting it could let two processes in.
     """
-    lock = FileLock(folder / LOCK, timeout=0)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        with FileLock(folder / LOCK, timeout=0):
+            yield
     except Timeout as error:
         raise SatlibError(
             f"{folder} is in use by another process; wait for it, or name another folder"
         ) from error
-    except OSError as error:
-        raise SatlibError(
-            f"cannot write {folder}: {error.strerror}; free some space or choose another folder"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
