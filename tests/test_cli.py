@@ -360,7 +360,7 @@ def test_a_full_disk(folder, tmp_path, capsys, monkeypatch):
             touch(path)
 
     monkeypatch.setattr(Path, "touch", full)
-    line = mistake(capsys, "features", *common)
+    line = mistake(capsys, "features", *common, "--quiet")
     assert "annotations.f16: No space left on device; free some space" in line
 
 

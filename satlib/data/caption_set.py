@@ -129,9 +129,9 @@ def assemble(name: str, examples: Iterable[Example], home: Path) -> CaptionSet:
     if uncaptioned:
         raise SatlibError(f"{name}: {_few(uncaptioned)} in a split, but without captions")
 
-    # A stranger's table must not read files elsewhere.
+    # A stranger's table must not read files elsewhere, and an address is no file.
     image_ids = [example.image_id for example in ordered]
-    outside = [one for one in image_ids if ".." in Path(one).parts or Path(one).is_absolute()]
+    outside = [one for one in image_ids if re.match(r"/|\w+:/", one) or ".." in Path(one).parts]
     if outside:
         raise SatlibError(
             f"{name}: {_few(outside)} outside {home}; copy them into it, and name them from there"
