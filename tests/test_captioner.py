@@ -168,12 +168,8 @@ class TestHostileFiles:
         [
             ("decoding", "beam", 10**6),
             ("decoding", "max_length", 10**9),
-            ("data", "max_length", 10**9),
             ("decoder", "hidden", 10**9),
-            ("decoder", "layers", 10**6),
             ("decoder", "embedding", 10**12),
-            ("hard", "samples", 10**9),
-            ("reward", "samples", 10**9),
         ],
     )
     def test_sizes_beyond_memory(self, captioner, tmp_path, section, option, value):

@@ -238,10 +238,10 @@ def test_bad_coco_files(tmp_path):
         tmp_path,
         None,
         "captions.json",
-        "captions of images that it does not list (2, one of the id 3)",
+        "captions of images that it does not list (2, one of the id 2)",
     )
     coco_file(path, {1: "a.jpg", 2: "a.jpg"}, [(1, "A cat .")])
-    refused(tmp_path, None, "a.jpg has the ids 1 and 2")
+    refused(tmp_path, None, "the id 2 or the name a.jpg is there twice")
     write(
         path,
         json.dumps(
@@ -251,15 +251,11 @@ def test_bad_coco_files(tmp_path):
             }
         ),
     )
-    refused(tmp_path, None, "a and b both have the id 1")
+    refused(tmp_path, None, "the id 1 or the name b is there twice")
     coco_file(path, {1: "../a.jpg"}, [(1, "A cat .")])
     refused(tmp_path, None, "1 image (../a.jpg) outside")
     coco_file(path, {1: "a.jpg"}, [(1, None)])
     refused(path, None, "annotations without a caption, such as boxes", "captions_train2017.json")
-
-    for year in (2014, 2017):
-        coco_file(tmp_path / f"captions_val{year}.json", {1: "a.jpg"}, [(1, "A cat .")])
-    refused(tmp_path, None, "of 2014 and of 2017")
 
 
 def test_rsicds_form(tmp_path):
@@ -460,23 +456,16 @@ def test_kaggles_flickr8k_has_the_official_splits(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("form", ["parquet", "imagefolder"])
-def test_what_hugging_faces_library_reads(tmp_path, form):
+def test_what_hugging_faces_library_reads(tmp_path):
     datasets = pytest.importorskip("datasets", reason="needs the extra [hub]")
     place = tmp_path / "set"
     for split, name in (("train", "red"), ("validation", "blue"), ("test", "green")):
-        file = place / split / "a.png"
-        photo(file, name)
-        if form == "parquet":
-            # A photograph in two rows, with a caption each.
-            image = {"bytes": file.read_bytes(), "path": None}
-            columns = {"image": [image, image], "caption": [f"A {name} dog", "A dog"]}
-            table = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
-            table.to_parquet(place / f"{split}-00000-of-00001.parquet")
-            file.unlink()
-        else:
-            row = f"a.png,A {name} dog,A dog"
-            write_table(place / split / "metadata.csv", "file_name,text_1,text_2", [row])
+        photo(tmp_path / "a.png", name)
+        # A photograph in two rows, with a caption each.
+        image = {"bytes": (tmp_path / "a.png").read_bytes(), "path": None}
+        columns = {"image": [image, image], "caption": [f"A {name} dog", "A dog"]}
+        table = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
+        table.to_parquet(place / f"{split}-00000-of-00001.parquet")
 
     data = load(str(place))
     captions = {example.split: example.references for example in data.examples}

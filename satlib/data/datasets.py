@@ -91,25 +91,25 @@ def _load_from(place: Path) -> CaptionSet | None:
         # Karpathy's files have sentences in their images.
         is_karpathys = place.name.startswith("dataset") or '"annotations"' not in read_text(place)
         return published.load_karpathy(place) if is_karpathys else published.load_coco([place])
-    if place.is_file() and place.name in folder.TABLES:
+    if place.name in folder.TABLES and place.is_file():
         place = place.parent
     if not place.is_dir():
         return None
 
     if (place / "Flickr8k_text").is_dir():
         return published.load_flickr8k(place)
-    for karpathy in sorted(place.glob("dataset_*.json")):
-        return published.load_karpathy(karpathy)
-    data = folder.load(place)
-    if data is not None:
-        return data
-    if (place / "dataset.json").is_file():
-        return published.load_karpathy(place / "dataset.json")
-    for annotations in (place, place / "annotations"):
-        files = sorted(annotations.glob("captions*.json"))
-        if files:
-            return published.load_coco(files)
-    return folder.beside(place)
+    # One's own table first, which the message below asks for where a file cannot be read.
+    tables = folder.tables_in(place)[:1]
+    if tables:
+        return folder.load(place, tables)
+    # As its authors have it, RSICD's file is called dataset.json.
+    for karpathys in sorted(place.glob("dataset_*.json")) or place.glob("dataset.json"):
+        return published.load_karpathy(karpathys)
+    cocos = sorted(place.glob("captions*.json")) or sorted(place.glob("annotations/captions*.json"))
+    if cocos:
+        return published.load_coco(cocos)
+    tables = folder.tables_in(place, below=True)
+    return folder.load(place, tables) if tables else folder.beside(place)
 
 
 def _by_hugging_face(place: Path) -> CaptionSet:
@@ -118,13 +118,12 @@ def _by_hugging_face(place: Path) -> CaptionSet:
     Raises:
         SatlibError: it has no parquet files; the message says what it has.
     """
-    found = sorted(file for file in place.rglob("*") if file.is_file())
-    if any(file.suffix == ".parquet" for file in found):
+    if any(place.rglob("*.parquet")):
         return hub.load(str(place))
 
-    photos = set(images.files_in(place))
-    others = [file.relative_to(place).as_posix() for file in found if file not in photos]
-    shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+    photos = images.files_in(place)
+    others = sorted({file for file in place.rglob("*") if file.is_file()} - set(photos))
+    shown = ", ".join(file.relative_to(place).as_posix() for file in others[:3])
     raise SatlibError(
         f"{place} has no captions that satlib reads; images: {len(photos):,}, other files: "
         f"{len(others):,} ({shown or 'none'}); write image,caption into captions.csv there, or see "

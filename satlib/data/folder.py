@@ -19,6 +19,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,13 +39,13 @@ from satlib.files import decode, read_lines, read_text
 TABLES = ("captions.csv", "captions.txt", "metadata.csv", "metadata.jsonl")
 # Where the images may lie, relative to the file that lists them: mirrors name it differently.
 FOLDERS = (
-    *("", "Images", "images", "imgs"),
-    *("Flicker8k_Dataset", "flickr30k-images", "flickr30k_images"),
+    "",
+    *["Images", "images", "imgs", "Flicker8k_Dataset", "flickr30k-images", "flickr30k_images"],
 )
 
-# A table's columns, in lower case. There may be several of captions: text_0 to text_4.
+# What a table's columns are called. There may be several of captions: text_0 to text_4.
 _IMAGE = ("image", "file_name", "filename")
-_CAPTIONS = [rf"{word}s?[ _-]?\d*" for word in ("caption", "text", "sentence")]
+_CAPTIONS = ("caption", "text", "sentence")
 
 # SPLIT<tab>NUMBER NUMBER ... on a line; the split "none" is that of the photographs in no split.
 _SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")
@@ -59,16 +60,15 @@ class Row(NamedTuple):
     split: str | None = None
 
 
-def load(folder: Path) -> CaptionSet | None:
-    """The caption set of a folder's tables, named after the folder; None if there is no table.
-
-    The first of `TABLES` that the folder itself has; or else all of those in its subfolders.
-    """
+def tables_in(folder: Path, below: bool = False) -> list[Path]:
+    """The tables of a folder, by their names; with `below`, those of its subfolders, too."""
+    files = folder.rglob("*.*") if below else folder.iterdir()
     # Windows takes Captions.csv for the same name.
-    own = [file for file in folder.iterdir() if file.name.lower() in TABLES]
-    own.sort(key=lambda file: TABLES.index(file.name.lower()))
-    tables = own[:1] or sorted(file for file in folder.rglob("*.*") if file.name.lower() in TABLES)
+    return sorted(file for file in files if file.name.lower() in TABLES)
 
+
+def load(folder: Path, tables: Sequence[Path]) -> CaptionSet:
+    """The caption set of some tables in a folder, named after it."""
     rows = []
     paths = {}
     for table in tables:
@@ -79,8 +79,6 @@ def load(folder: Path) -> CaptionSet | None:
             image_id = (table.parent.relative_to(folder) / row.image).as_posix()
             paths[image_id] = files[row.image]
             rows.append(row._replace(image=image_id))
-    if not tables:
-        return None
     return assemble(folder.resolve().name, examples_of(rows, paths), folder)
 
 
@@ -91,30 +89,21 @@ def located(names: Sequence[str], home: Path, own: str = "") -> dict[str, Path]:
     capitals or not; so are COCO's photographs of 2014 by their names of 2017. What is not found is
     expected in `home` itself.
     """
-    lost = set(names)
-    photos = home
-    for folder in (own, f"images/{own}", *FOLDERS):
-        # One tells for all: COCO has 123,287.
-        if names and (home / folder / names[0]).is_file():
-            photos = home / folder
-            # But a Mac may have written "é" as e and an accent, and the list as one letter.
-            lost = {name for name in names if not name.isascii()}
-            break
-    paths = {name: photos / name for name in names}
-    lost = {name for name in lost if not paths[name].is_file()}
-    if not lost:
-        return paths
+    folders = [home / folder for folder in (own, f"images/{own}", *FOLDERS)]
+    # One tells for all: COCO has 123,287. But a Mac writes "é" as e and an accent.
+    photos = next((f for f in folders for name in names[:1] if (f / name).is_file()), None)
+    paths = {name: (photos or home) / name for name in names}
+    doubtful = [name for name in paths if photos is None or not name.isascii()]
+    lost = [name for name in doubtful if not paths[name].is_file()]
 
     found: dict[str, Path | None] = {}
-    for file in images.files_in(home):
+    for file in images.files_in(home) if lost else []:
         for name in {_spelt(file.name), _spelt(file.relative_to(home).as_posix())}:
             # Two images of one name: nobody knows which is meant.
             found[name] = None if name in found else file
     for name in lost:
         of_2017 = re.sub(r"^(\w+/)?COCO_\w+_", "", name)
-        file = found.get(_spelt(name)) or found.get(of_2017)
-        if file is not None:
-            paths[name] = file
+        paths[name] = found.get(_spelt(name)) or found.get(of_2017) or paths[name]
     return paths
 
 
@@ -263,34 +252,40 @@ def _read(table: Path) -> Iterator[Row]:
     If the caption is the last column, it may contain commas without quotes, as in some copies of
     Flickr8k.
     """
-    rows = _lines(table) if table.suffix.lower() == ".jsonl" else _csv(table)
-    for where, row in rows:
-        named = [row[column] for column in _IMAGE if row.get(column)]
+    for first, last, row in _lines(table) if "json" in table.suffix else _csv(table):
+        where = f"{table}, line {last}"
+        captions = captions_in(row, where)
+        named = next((row[column] for column in _IMAGE if row.get(column)), "")
         # "./a.jpg", ".\\a.jpg" and "a.jpg" are one image.
-        image = Path(str(named[0] if named else "").strip().replace("\\", "/"))
-        if image.is_absolute():
-            with contextlib.suppress(ValueError):
-                image = image.relative_to(table.parent.absolute())
-        split = row.get("split")
-        yield Row(where, image.as_posix(), captions_in(row, where), str(split) if split else None)
+        image = Path(str(named).strip().replace("\\", "/"))
+        with contextlib.suppress(ValueError):
+            image = image.relative_to(table.parent.absolute())
+
+        # A quotation mark that is not closed takes in the rows below, up to the next mark.
+        further_lines = [line for caption in captions for line in caption.splitlines()[1:]]
+        if image.suffix and any(f"{image.suffix}," in line for line in further_lines):
+            raise SatlibError(
+                f"{table}: a quotation mark in line {first} swallows the rows to line {last}; "
+                "double it"
+            )
+        yield Row(where, image.as_posix(), captions, str(row.get("split") or ""))
 
 
-def _lines(table: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of JSON lines, each with its place."""
+def _lines(table: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """The rows of JSON lines, each with the numbers of its first and last line."""
     for number, line in read_lines(table):
         where = f"{table}, line {number}"
-        row = decode(line, dict[str, Any], where, "a JSON object", "correct it")
-        yield where, {name.strip().lower(): value for name, value in row.items()}
+        yield number, number, decode(line, dict[str, Any], where, "a JSON object", "correct it")
 
 
-def _csv(table: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a CSV file, each with its place."""
+def _csv(table: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """The rows of a CSV file, each with the numbers of its first and last line."""
     # Line breaks as they are: the csv module handles those inside quotes itself.
     text = io.StringIO(read_text(table), newline="")
     reader = csv.DictReader(text, restval="", strict=True)
     columns = [name.strip().lower() for name in reader.fieldnames or []]
     reader.fieldnames = columns
-    if not (set(_IMAGE) & set(columns) and any(map(_is_caption, columns))):
+    if not (set(_IMAGE) & set(columns) and any(map(_kind, columns))):
         raise SatlibError(
             f"{table}: the first line must name the columns image,caption; "
             f"it is {','.join(columns)}"
@@ -302,35 +297,27 @@ def _csv(table: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             # A quoted caption may contain line breaks, so that a row takes several lines.
             first = last + 1
             last = reader.line_num
-            where = f"{table}, line {last}"
 
             # The csv module collects the fields beyond the last column under None.
             surplus = row.pop(None, [])
-            if surplus and not _is_caption(columns[-1]):
+            if surplus and not _kind(columns[-1]):
                 raise SatlibError(
-                    f"{where}: too many columns; "
+                    f"{table}, line {last}: too many columns; "
                     "put double quotes around a caption that contains commas"
                 )
             row[columns[-1]] = ",".join([row[columns[-1]], *surplus])
-
-            # A quotation mark that is not closed takes in the rows below, up to the next mark.
-            suffix = Path(next(row[name] for name in _IMAGE if name in row).strip()).suffix
-            further_lines = [line for value in row.values() for line in value.splitlines()[1:]]
-            if suffix and any(f"{suffix}," in line for line in further_lines):
-                raise SatlibError(
-                    f"{table}: a quotation mark in line {first} swallows the rows to line {last}; "
-                    "double it"
-                )
-            yield where, row
+            yield first, last, row
     except csv.Error as error:
         raise SatlibError(
             f"{table}, line {reader.line_num}: {error}; check the quotation marks"
         ) from error
 
 
-def _is_caption(column: str) -> bool:
-    """Whether a column, by its name, holds captions."""
-    return any(re.fullmatch(form, column) for form in _CAPTIONS)
+@cache
+def _kind(column: str) -> str:
+    """The word in `_CAPTIONS` that a column is called by, with or without a number; or ""."""
+    match = re.fullmatch(rf"({'|'.join(_CAPTIONS)})s?[ _-]?\d*", column.lower())
+    return match[1] if match else ""
 
 
 def captions_in(row: Mapping[str, Any], where: str) -> list[str]:
@@ -339,19 +326,18 @@ def captions_in(row: Mapping[str, Any], where: str) -> list[str]:
     Raises:
         SatlibError: no column is called like captions.
     """
-    for form in _CAPTIONS:
+    for word in _CAPTIONS:
         captions = []
         for name, value in row.items():
-            if value and re.fullmatch(form, name.lower()):
+            if value and _kind(name) == word:
                 captions += value if isinstance(value, list) else texts_in(str(value))
         # Only the first word that finds any: a text beside the captions may be something else.
         if captions:
             return captions
-    if any(_is_caption(name.lower()) for name in row):
-        return [""]  # it is empty, which `examples_of` reports with all others
+    if any(map(_kind, row)):
+        return [""]  # which `examples_of` reports, with all others
     raise SatlibError(
-        f"{where}: no caption in a column caption, text or sentence; "
-        f"the columns are {', '.join(row) or 'none'}"
+        f"{where}: no caption in a column {', '.join(_CAPTIONS)}; the columns are {', '.join(row)}"
     )
 
 

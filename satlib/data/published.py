@@ -9,7 +9,7 @@ others of their form, are read as well.
 
 import os
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -142,19 +142,13 @@ def load_coco(files: Sequence[Path]) -> CaptionSet:
     home = files[0].parent
     if home.resolve().name == "annotations":
         home = home.resolve().parent
-    years = {year for file in files for year in re.findall("2014|2017", file.stem)}
-    if len(years) > 1:
-        raise SatlibError(
-            f"{files[0].parent} has COCO's captions of 2014 and of 2017, which are of the same "
-            "photographs; keep those of one year there"
-        )
 
     rows: list[Row] = []
     paths: dict[str, Path] = {}
     for file in files:
-        part = file.stem.removeprefix("captions").strip("_-. ")  # "train2017"
-        # In "captions_val_2.json", too, val is the split.
-        words = re.findall("[a-z]+", part.lower())
+        part = file.stem.removeprefix("captions_")  # "train2017"
+        # In "val_mine", too, val is the split.
+        words = re.findall("[a-z]+", part)
         split = next((word for word in words if word in SPLIT_NAMES), None)
 
         captions = _read_coco(file)
@@ -162,8 +156,8 @@ def load_coco(files: Sequence[Path]) -> CaptionSet:
             image_id = os.path.relpath(path, home).replace(os.sep, "/")
             paths[image_id] = path
             # Photographs without captions are left out, as where a table does not name them.
-            for caption in captions[name]:
-                rows.append(Row(f"{file}, {name}", image_id, [caption], split))
+            if captions[name]:
+                rows.append(Row(f"{file}, {name}", image_id, captions[name], split))
     return assemble(home.resolve().name, examples_of(rows, paths), home)
 
 
@@ -171,36 +165,29 @@ def _read_coco(file: Path) -> dict[str, list[str]]:
     """The captions of each photograph that a file of COCO's form lists, by the photograph's name."""
     content = read_json(file, _Coco, "one of COCO's files of captions", ADVICE)
 
-    # Two jobs of annotation that were joined may have counted from 1 each.
     names: dict[int | str, str] = {}
+    captions: dict[str, list[str]] = {}
     for image in content.images:
-        other = names.setdefault(image.id, image.file_name)
-        if other != image.file_name:
+        # Two jobs of annotation that were joined may have counted from 1 each.
+        if image.id in names or image.file_name in captions:
             raise SatlibError(
-                f"{file}: {other} and {image.file_name} both have the id {image.id}, so that "
-                "captions of one would go to the other; give each image an id of its own"
+                f"{file}: the id {image.id} or the name {image.file_name} is there twice; give each "
+                "image one id, of its own"
             )
-    captions: dict[str, list[str]] = {name: [] for name in names.values()}
-    if len(captions) < len(names):
-        twice, _ = Counter(names.values()).most_common(1)[0]
-        own = [str(number) for number, name in names.items() if name == twice]
-        raise SatlibError(f"{file}: {twice} has the ids {' and '.join(own)}; list each image once")
+        names[image.id] = image.file_name
+        captions[image.file_name] = []
 
-    strays = 0
+    strays = [each.image_id for each in content.annotations if each.image_id not in names]
+    if strays:
+        raise SatlibError(
+            f"{file} has captions of images that it does not list ({len(strays):,}, one of the id "
+            f"{strays[0]!r}); list these images, or delete the captions"
+        )
     for annotation in content.annotations:
         if annotation.caption is None:
             raise SatlibError(
                 f"{file} has annotations without a caption, such as boxes; COCO's captions are in "
                 "captions_train2017.json and captions_val2017.json"
             )
-        if annotation.image_id in names:
-            captions[names[annotation.image_id]].append(annotation.caption)
-        else:
-            strays += 1
-            stray = annotation.image_id
-    if strays:
-        raise SatlibError(
-            f"{file} has captions of images that it does not list ({strays:,}, one of the id "
-            f"{stray!r}); list these images, or delete the captions"
-        )
+        captions[names[annotation.image_id]].append(annotation.caption)
     return captions
