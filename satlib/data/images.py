@@ -25,7 +25,7 @@ Image.MAX_IMAGE_PIXELS = 20_000**2 // 2 - 1
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 # ComfyUI and others write whole workflows into their pictures: megabytes of text.
-PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY
+PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY  # pyrefly: ignore[bad-assignment]
 
 SIZE = 224  # pixels, the side of the square input of an encoder
 
