@@ -11,6 +11,7 @@ from pathlib import Path
 import entities_files
 import pytest
 from PIL import Image
+from refusals import refused
 
 import satlib as package
 from satlib import cli
@@ -370,3 +371,10 @@ def test_what_may_have_been_meant(capsys):
         with pytest.raises(SystemExit):
             cli.main(["caption", "a.jpg", "--beam", number])
         assert "must be a whole number of 1 to 1000" in capsys.readouterr().err
+
+
+def test_the_page_says_that_it_needs_node(monkeypatch):
+    """Also where npm, or what it once fetched, is there."""
+    live = pytest.importorskip("satlib.page.live")
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "node" else name)
+    refused(live._runtime, "install Node.js")

@@ -15,7 +15,15 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from satlib.data.caption_set import SPLIT_NAMES, SPLITS, CaptionSet, Example, assemble, clean
+from satlib.data.caption_set import (
+    SPLIT_NAMES,
+    SPLITS,
+    CaptionSet,
+    Example,
+    assemble,
+    clean,
+    split_name,
+)
 from satlib.data.folder import Row, examples_of, located
 from satlib.errors import SatlibError
 from satlib.files import Name, read_json, read_lines
@@ -77,8 +85,8 @@ class _Sentence(Struct):
 
 class _Image(Struct):
     filename: Name
+    split: str
     sentences: list[_Sentence]
-    split: str = ""
     filepath: str = ""  # of COCO, "train2014" or "val2014"
 
     @property
@@ -100,15 +108,15 @@ def load_karpathy(path: Path) -> CaptionSet:
     listed = read_json(path, _File, "one of Karpathy's dataset files", ADVICE).images
     paths = located([image.name for image in listed], path.parent)
 
-    rows = []
+    examples = []
     for image in listed:
-        captions = clean(sentence.text for sentence in image.sentences)
-        where = f"{path}, {image.name}"
-        rows.append(Row(where, image.name, captions[:MAX_REFERENCES], image.split))
+        split = split_name(image.split, f"{path}, {image.name}")
+        captions = tuple(clean(sentence.text for sentence in image.sentences))
+        examples.append(Example(image.name, split, captions[:MAX_REFERENCES], paths[image.name]))
     name = path.stem.removeprefix("dataset_")
     if name == "dataset":  # as RSICD's authors call all of theirs
         name = path.resolve().parent.name
-    return assemble(name, examples_of(rows, paths), path.parent)
+    return assemble(name, examples, path.parent)
 
 
 # --- COCO's own files -------------------------------------------------------------------------
