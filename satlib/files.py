@@ -234,16 +234,23 @@ def packed(tensors: dict[str, "Tensor"], storage: str) -> Iterator[tuple[str, "T
             yield name + ":scale", scale
 
 
-def unpacked(tensors: dict[str, "Tensor"]) -> Iterator[tuple[str, "Tensor"]]:
-    """Names and float32 tensors from what `packed` gave."""
+def unpacked(tensors: dict[str, "Tensor"], path: Path) -> Iterator[tuple[str, "Tensor"]]:
+    """Names and float32 tensors from what `packed` gave, and a file holds.
+
+    Raises:
+        SatlibError: a matrix of 8 bits lacks the scales of its rows.
+    """
     import torch
 
     for name, value in tensors.items():
         if name.endswith(":scale"):
             continue
         if value.dtype == torch.int8:
-            value = value.float() * _along_rows(tensors[name + ":scale"], value)
-        elif value.dtype == torch.float16:
+            scale = tensors.get(name + ":scale")
+            if scale is None or scale.shape != value.shape[:1]:
+                raise SatlibError(f"{path}: {name} lacks the scales of its rows; copy it again")
+            value = value.float() * _along_rows(scale, value)
+        elif value.is_floating_point():
             value = value.float()
         yield name, value
 

@@ -32,6 +32,9 @@ ATTENTIONS = ["soft", "hard", "none"]
 
 # Numbers by the values that they may have.
 Positive = Annotated[int, Meta(ge=1)]
+# What memory grows with has a limit: a file's header may say anything.
+Size = Annotated[int, Meta(ge=1, le=10_000)]
+Few = Annotated[int, Meta(ge=1, le=1_000)]
 Natural = Annotated[int, Meta(ge=0)]
 Weight = Annotated[float, Meta(ge=0)]
 Factor = Annotated[float, Meta(gt=0)]
@@ -62,9 +65,9 @@ class DataConfig(_Section):
     ] = 1
 
     # For captions longer than those of the paper's data sets (docs/data.md): memory grows with it.
-    max_length: Annotated[
-        Positive, "the length in words of the longest caption that is trained on"
-    ] = 40
+    max_length: Annotated[Size, "the length in words of the longest caption that is trained on"] = (
+        40
+    )
     train_images: Annotated[
         Natural,
         "the number of training images, from the first; 0 takes all, of each of several sets",
@@ -107,23 +110,21 @@ class DecoderConfig(_Section):
     kind: Annotated[Literal["lstm", "transformer"], "section 3.1.2, or Vaswani et al. (2017)"] = (
         "lstm"
     )
-    embedding: Annotated[Positive, "m, the size of the LSTM's word embedding"] = 512
-    hidden: Annotated[
-        Positive, "n, the size of the LSTM's state; of all vectors of a Transformer"
-    ] = 512
-    layers: Annotated[Positive, "the Transformer's layers"] = 2
+    embedding: Annotated[Size, "m, the size of the LSTM's word embedding"] = 512
+    hidden: Annotated[Size, "n, the size of the LSTM's state; of all vectors of a Transformer"] = (
+        512
+    )
+    layers: Annotated[Few, "the Transformer's layers"] = 2
 
     # Notebook 10 reads and moves the eight maps of scenes-transformer, four in each layer; other
     # numbers are for Transformers of your own.
-    heads: Annotated[
-        Positive, "the Transformer's heads in each layer, a divisor of decoder.hidden"
-    ] = 4
+    heads: Annotated[Few, "the Transformer's heads in each layer, a divisor of decoder.hidden"] = 4
     attention: Annotated[
         str,
         '"soft", "hard", "none": section 4.2, section 4.1, or the mean vector at every word; or the '
         "name of your own",
     ] = "soft"
-    attention_hidden: Annotated[Positive, "the hidden units of the attention MLP"] = 256
+    attention_hidden: Annotated[Size, "the hidden units of the attention MLP"] = 256
     gate: Annotated[
         bool, "whether beta, the scalar gate of section 4.2.1, multiplies the context vector"
     ] = True
@@ -157,7 +158,7 @@ class HardConfig(_Section):
 
     # More paths mean less noise, at N times the cost. The recipes take one; whoever sets
     # baseline = "leave-one-out" needs two.
-    samples: Annotated[Positive, "N, the number of attention paths sampled per caption"] = 1
+    samples: Annotated[Few, "N, the number of attention paths sampled per caption"] = 1
 
     # The paper's coin, which flickr8k-paper-hard tosses. The other recipes begin with 1 (`anneal`)
     # and end with it; 0 makes every path a sampled one.
@@ -184,7 +185,7 @@ class RewardConfig(_Section):
 
     # Each caption costs a rollout of the decoder: fewer where a GPU's memory is short, more for a
     # quieter gradient.
-    samples: Annotated[int, Meta(ge=2), "N, the number of captions sampled per image"] = 5
+    samples: Annotated[int, Meta(ge=2, le=1_000), "N, the number of captions sampled per image"] = 5
 
     # The recipes take the first; the others are there to be compared with it (docs/training.md).
     baseline: Annotated[
@@ -264,11 +265,11 @@ class TrainingConfig(_Section):
 class DecodingConfig(_Section):
     """How captions are generated."""
 
-    beam: Annotated[Positive, "the beam width; 1 is greedy decoding"] = 3
+    beam: Annotated[Few, "the beam width; 1 is greedy decoding"] = 3
     length_normalisation: Annotated[
         Weight, "hypotheses are ranked by log p / length^x; 0 ranks by log p"
     ] = 0.0
-    max_length: Annotated[Positive, "the largest number of words in a generated caption"] = 30
+    max_length: Annotated[Few, "the largest number of words in a generated caption"] = 30
     no_repeat: Annotated[
         bool, "whether a caption has each noun, verb and adjective once at most; English only"
     ] = False
@@ -328,6 +329,8 @@ def _valid(hint: Any) -> str:
             limits.append(f">= {detail.ge}")
         if detail.gt is not None:
             limits.append(f"> {detail.gt}")
+        if detail.le is not None:
+            limits.append(f"<= {detail.le}")
         if detail.lt is not None:
             limits.append(f"< {detail.lt}")
     return f"{kind.__name__} {' and '.join(limits)}".strip()

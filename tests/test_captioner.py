@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.files import read_safetensors
+from satlib.files import read_safetensors, write_safetensors
 from satlib.model import encoders
 from satlib.model.captioner import Caption, Captioner
 
@@ -125,6 +125,78 @@ class TestRefusals:
         captioner.save(tmp_path / "model.safetensors")
         monkeypatch.setitem(encoders._BUILDERS, "tiny", lambda pretrained: tiny.build(False))
         assert "was trained with other weights of tiny than those installed" in error(tmp_path)
+
+
+def spoil(path, change, recipe=None, encoder=None):
+    """Change the tensors and the recipe in a file's header, as a hostile hand might."""
+    header, tensors = read_safetensors(path)
+    change(tensors)
+    for section, values in (recipe or {}).items():
+        header["recipe"][section] |= values
+    header["encoder"] |= encoder or {}
+    write_safetensors(path, tensors, header)
+
+
+def widen(tensors):
+    tensors["decoder.gates_state.weight"] = torch.zeros(64, 17)
+
+
+class TestHostileFiles:
+    @pytest.mark.parametrize(
+        ("change", "reason"),
+        [
+            (lambda t: t.update(extra=torch.zeros(3)), "holds other weights"),
+            (lambda t: t.pop("decoder.output.bias"), "holds other weights"),
+            (widen, "holds other weights"),
+            (lambda t: t.pop("decoder.output.weight:scale"), "lacks the scales of its rows"),
+            (
+                lambda t: t.update({"decoder.output.weight:scale": torch.ones(3)}),
+                "lacks the scales of its rows",
+            ),
+        ],
+    )
+    def test_other_tensors(self, captioner, tmp_path, change, reason):
+        file = tmp_path / "model.safetensors"
+        captioner.save(file, "int8")
+        spoil(file, change)
+        assert f"{file}" in error(file)
+        assert reason in error(file)
+        assert "copy it again" in error(file)
+
+    @pytest.mark.parametrize(
+        ("section", "option", "value"),
+        [
+            ("decoding", "beam", 10**6),
+            ("decoding", "max_length", 10**9),
+            ("decoder", "hidden", 10**9),
+            ("decoder", "embedding", 10**12),
+        ],
+    )
+    def test_sizes_beyond_memory(self, captioner, tmp_path, section, option, value):
+        captioner.save(tmp_path / "model.safetensors")
+        spoil(tmp_path / "model.safetensors", lambda _: None, {section: {option: value}})
+        assert f"{section}.{option} is int" in error(tmp_path)
+
+    def test_a_size_that_no_tensor_has(self, captioner, tmp_path, monkeypatch):
+        """Within the limits, but gigabytes in all: nothing is made of that size."""
+        captioner.save(tmp_path / "model.safetensors")
+        spoil(tmp_path / "model.safetensors", lambda _: None, {"decoder": {"hidden": 9999}})
+        monkeypatch.setattr(Captioner, "__init__", lambda *_: pytest.fail("was built"))
+        assert "holds other weights" in error(tmp_path)
+
+    def test_encoders(self, captioner, tmp_path):
+        file = tmp_path / "model.safetensors"
+        captioner.save(file)
+        for name in ("tiny@100000", "tiny@0", f"tiny@{'9' * 5000}", "tiny@"):
+            spoil(file, lambda _: None, encoder={"name": name, "weights": None})
+            assert "needs a side of 1 to 1,999 pixels" in error(file)
+
+        # A file whose encoder would be its own, without end.
+        spoil(file, lambda _: None, encoder={"name": f"model:{file}"})
+        assert "names another model's encoder" in error(file)
+        # And one that says that it has an encoder, and has none.
+        spoil(file, lambda _: None, encoder={"name": "tiny"})
+        refused(lambda: encoders.create(f"model:{file}"), "does not hold the weights of tiny")
 
 
 class TestNotFinite:

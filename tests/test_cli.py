@@ -11,6 +11,7 @@ from pathlib import Path
 import entities_files
 import pytest
 from PIL import Image
+from refusals import refused
 
 import satlib as package
 from satlib import cli
@@ -335,3 +336,45 @@ finally:
     # The last two are satcourse's, by an entry point.
     for command in (*cli.COMMANDS, "check", "demo"):
         assert f"\n  {command} " in process.stdout
+
+
+def test_where_nothing_can_be_written(folder, tmp_path, capsys):
+    """One line: as on a read-only disk, but that a file is in the way."""
+    (tmp_path / "features").touch()
+    common = ["own-folder", *changes(folder), "--data", tmp_path, "--device", "cpu"]
+    assert str(tmp_path / "features") in mistake(capsys, "features", *common)
+    run = tmp_path / "features" / "run"
+    common += ["--set", "encoder.name=small", "--set", "encoder.train=true"]
+    common += ["--set", "encoder.pretrained=false"]
+    assert str(run) in mistake(capsys, "train", *common, "--out", run)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
+def test_a_full_disk(folder, tmp_path, capsys, monkeypatch):
+    common = ["own-folder", *changes(folder), "--data", tmp_path, "--device", "cpu"]
+    touch = Path.touch
+
+    def full(path):
+        if path.name == "annotations.f16":
+            path.symlink_to("/dev/full")
+        else:
+            touch(path)
+
+    monkeypatch.setattr(Path, "touch", full)
+    line = mistake(capsys, "features", *common, "--quiet")
+    assert "annotations.f16: No space left on device; free some space" in line
+
+
+def test_what_may_have_been_meant(capsys):
+    assert "no command captoin; did you mean caption?" in mistake(capsys, "captoin", "a.jpg")
+    for number in ("0", "1001", "9" * 5000):
+        with pytest.raises(SystemExit):
+            cli.main(["caption", "a.jpg", "--beam", number])
+        assert "must be a whole number of 1 to 1000" in capsys.readouterr().err
+
+
+def test_the_page_says_that_it_needs_node(monkeypatch):
+    """Also where npm, or what it once fetched, is there."""
+    live = pytest.importorskip("satlib.page.live")
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "node" else name)
+    refused(live._runtime, "install Node.js")

@@ -106,7 +106,7 @@ def test_bad_flickr8k(flickr8k, tmp_path):
 
     texts = flickr8k / "flickr8k" / "Flickr8k_text"
     write(texts / "Flickr_8k.devImages.txt", "silent.jpg")
-    refused("flickr8k", flickr8k, "1 images (silent.jpg)", "without captions")
+    refused("flickr8k", flickr8k, "1 image (silent.jpg)", "without captions")
 
     write(texts / "Flickr8k.token.txt", "a.jpg#0\tA dog .\na.jpg without a tab")
     refused("flickr8k", flickr8k, "Flickr8k.token.txt, line 2", "expected IMAGE.jpg#NUMBER")
@@ -187,6 +187,102 @@ def test_bad_karpathy_files(tmp_path):
     refused(path, tmp_path, "without captions")
 
 
+# --- COCO's own files, RSICD's --------------------------------------------------------------------
+
+
+def coco_file(path, images, captions):
+    """images: the name of each by its id; captions: (the image's id, the text)."""
+    listed = [{"id": number, "file_name": name} for number, name in images.items()]
+    annotations = [{"image_id": number, "caption": text} for number, text in captions]
+    write(path, json.dumps({"images": listed, "annotations": annotations}))
+
+
+@pytest.mark.parametrize("folders", [("train2017", "val2017"), ("images/train2017", "images")])
+def test_cocos_own_files(tmp_path, folders):
+    """Two photographs of one name in two splits are two; what lies beside the captions is not read."""
+    base = tmp_path / "mine"
+    train, val = (f"{folder}/0001.jpg" for folder in folders)
+    annotations = base / "annotations"
+    coco_file(
+        annotations / "captions_train2017.json", {7: "0001.jpg"}, [(7, "A cat ."), (7, "Cat")]
+    )
+    coco_file(
+        annotations / "captions_val2017.json", {7: "0001.jpg", 8: "none.jpg"}, [(7, "A dog .")]
+    )
+    write(annotations / "instances_train2017.json", "{}")
+    photo(base / train)
+    photo(base / val)
+
+    expected = {train: ("train", ("A cat .", "Cat")), val: ("dev", ("A dog .",))}
+    assert read(base) == expected
+    # A file by its own name, and a folder named in another way.
+    assert read(annotations / "captions_val2017.json") == {val: expected[val]}
+    assert read("mine", tmp_path) == expected
+
+
+def test_cocos_form_without_splits_and_folders(tmp_path):
+    """Ids may be texts, and the photographs of 2017 are those of 2014."""
+    images = {f"n{i}": f"COCO_train2014_{i:04}.jpg" for i in range(40)}
+    coco_file(tmp_path / "captions.json", images, [(number, "A cat .") for number in images])
+    for i in range(40):
+        photo(tmp_path / "some" / "where" / f"{i:04}.jpg")
+    data = load(str(tmp_path))
+    assert {example.path.parent.name for example in data.examples} == {"where"}
+    assert {example.split for example in data.examples} == {"train", "dev", "test"}
+
+
+def test_bad_coco_files(tmp_path):
+    path = tmp_path / "captions.json"
+    coco_file(path, {1: "a.jpg"}, [(1, "A cat ."), (2, "A dog ."), (3, "A cow .")])
+    refused(
+        tmp_path,
+        None,
+        "captions.json",
+        "captions of images that it does not list (2, one of the id 2)",
+    )
+    coco_file(path, {1: "a.jpg", 2: "a.jpg"}, [(1, "A cat .")])
+    refused(tmp_path, None, "the id 2 or the name a.jpg is there twice")
+    write(
+        path,
+        json.dumps(
+            {
+                "images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}],
+                "annotations": [],
+            }
+        ),
+    )
+    refused(tmp_path, None, "the id 1 or the name b is there twice")
+    coco_file(path, {1: "../a.jpg"}, [(1, "A cat .")])
+    refused(tmp_path, None, "1 image (../a.jpg) outside")
+    coco_file(path, {1: "a.jpg"}, [(1, None)])
+    refused(path, None, "annotations without a caption, such as boxes", "captions_train2017.json")
+
+
+def test_rsicds_form(tmp_path):
+    """UCM-Captions' folder: `imgs`, TIFF, and sentences of tokens alone, which copies have."""
+    listed = []
+    for split in ("train", "val", "test"):
+        name = f"{split}.tif"
+        photo(tmp_path / "UCM" / "imgs" / name)
+        sentence = {"tokens": ["a", "plane", split], "raw": f"A plane {split} .", "sentid": 0}
+        own = {
+            "filename": name,
+            "imgid": 0,
+            "sentids": [0],
+            "split": split,
+            "sentences": [sentence],
+        }
+        listed.append(own)
+    del listed[0]["sentences"][0]["raw"]
+    write(tmp_path / "UCM" / "dataset.json", json.dumps({"images": listed, "dataset": "ucm"}))
+    assert load(str(tmp_path / "UCM")).name == "UCM"
+    assert read(tmp_path / "UCM") == {
+        "train.tif": ("train", ("a plane train",)),
+        "val.tif": ("dev", ("A plane val .",)),
+        "test.tif": ("test", ("A plane test .",)),
+    }
+
+
 # --- Your own folder ------------------------------------------------------------------------------
 
 
@@ -232,6 +328,69 @@ def test_what_a_table_says_is_not_lost(tmp_path):
         "val/b.jpg": ("dev", tuple(f"cat {number}" for number in range(7))),
         "test/c.jpg": ("test", ("[A] bird on it",)),
     }
+
+
+@pytest.mark.parametrize("form", ["metadata.csv", "metadata.jsonl"])
+def test_imagefolders(tmp_path, form):
+    """A table in each folder, of the photographs there; no library is needed."""
+    for folder_name, colours in (("a", ["red", "blue"]), ("a/b", ["red"])):
+        rows = []
+        for name in colours:
+            photo(tmp_path / folder_name / f"{name}.png")
+            rows.append({"file_name": f"{name}.png", "text": f"{folder_name} {name}", "text_id": 5})
+        if form == "metadata.csv":
+            lines = [",".join(map(str, row.values())) for row in rows]
+            write_table(tmp_path / folder_name / form, "file_name,text,text_id", lines)
+        else:
+            write(tmp_path / folder_name / form, "\n".join(map(json.dumps, rows)))
+
+    found = {image_id: texts for image_id, (_, texts) in read(tmp_path).items()}
+    assert found == {
+        "a/red.png": ("a red",),
+        "a/blue.png": ("a blue",),
+        "a/b/red.png": ("a/b red",),
+    }
+    # The table's own name leads to its folder.
+    assert len(load(str(tmp_path / "a" / "b" / form))) == 1
+
+
+def test_several_columns_of_captions_and_images_elsewhere(tmp_path):
+    """The photographs' folder, and how their names are spelt: a Mac writes é as e and an accent."""
+    photo(tmp_path / "Images" / "Images" / "cafe\u0301.png")
+    rows = ["caf\u00e9.png,A dog,,A red dog"]
+    write_table(tmp_path / "Captions.CSV", "filename,caption1,caption2,caption3", rows)
+    assert [texts for _, texts in read(tmp_path).values()] == [("A dog", "A red dog")]
+
+
+def test_what_leads_out_of_the_folder_is_refused(tmp_path):
+    mine = tmp_path / "mine"
+    photo(mine / "a.png")
+    photo(tmp_path / "b.png")
+    write_table(mine / "captions.csv", "image,caption", [f"{mine / 'a.png'},A dog"])
+    assert list(read(mine)) == ["a.png"]
+    for place in ("../b.png", "x/../../b.png", tmp_path / "b.png"):
+        write_table(mine / "captions.csv", "image,caption", [f"{place},A dog"])
+        refused(mine, None, "1 image", "outside", "b.png")
+
+
+def test_other_layouts_are_described(tmp_path):
+    refused(tmp_path, None, "images: 0, other files: 0 (none)", "captions.csv")
+    photo(tmp_path / "images" / "1.png")
+    write(tmp_path / "text_c10" / "1.txt", "a dog")
+    refused(tmp_path, None, "images: 1, other files: 1 (text_c10/1.txt)", "docs/data.md")
+
+    for row in ('{"file_name": "1.png", "conversations": []}', '{"file_name": '):
+        write(tmp_path / "metadata.jsonl", row)
+        refused(tmp_path, None, "metadata.jsonl, line 1")
+
+
+def test_a_name_that_is_not_utf8(tmp_path):
+    try:
+        (tmp_path / "caf\udce9.txt").write_text("a dog")
+    except OSError:
+        pytest.skip("this disk has names in UTF-8 alone")
+    Image.new("RGB", (8, 6)).save(tmp_path / "caf\udce9.png")
+    refused(tmp_path, None, r"1 image (caf\udce9.png) with names that are not UTF-8")
 
 
 def drawn(name):
@@ -297,23 +456,16 @@ def test_kaggles_flickr8k_has_the_official_splits(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("form", ["parquet", "imagefolder"])
-def test_what_hugging_faces_library_reads(tmp_path, form):
+def test_what_hugging_faces_library_reads(tmp_path):
     datasets = pytest.importorskip("datasets", reason="needs the extra [hub]")
     place = tmp_path / "set"
     for split, name in (("train", "red"), ("validation", "blue"), ("test", "green")):
-        file = place / split / "a.png"
-        photo(file, name)
-        if form == "parquet":
-            # A photograph in two rows, with a caption each.
-            image = {"bytes": file.read_bytes(), "path": None}
-            columns = {"image": [image, image], "caption": [f"A {name} dog", "A dog"]}
-            table = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
-            table.to_parquet(place / f"{split}-00000-of-00001.parquet")
-            file.unlink()
-        else:
-            row = f"a.png,A {name} dog,A dog"
-            write_table(place / split / "metadata.csv", "file_name,text_1,text_2", [row])
+        photo(tmp_path / "a.png", name)
+        # A photograph in two rows, with a caption each.
+        image = {"bytes": (tmp_path / "a.png").read_bytes(), "path": None}
+        columns = {"image": [image, image], "caption": [f"A {name} dog", "A dog"]}
+        table = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
+        table.to_parquet(place / f"{split}-00000-of-00001.parquet")
 
     data = load(str(place))
     captions = {example.split: example.references for example in data.examples}
@@ -326,17 +478,18 @@ def test_what_hugging_faces_library_reads(tmp_path, form):
     assert colour(data, dev) == BLUE
 
 
-def test_captions_beside_photographs(tmp_path):
+@pytest.mark.parametrize("ending", ["txt", "caption"])
+def test_captions_beside_photographs(tmp_path, ending):
     for name in ("a", "b"):
         photo(tmp_path / "train" / f"{name}.png")
-        write(tmp_path / "train" / f"{name}.txt", f"A dog {name}\n\nA cat\n")
+        write(tmp_path / "train" / f"{name}.{ending}", f"A dog {name}\n\nA cat\n")
     assert read(tmp_path) == {
         "train/a.png": ("train", ("A dog a", "A cat")),
         "train/b.png": ("train", ("A dog b", "A cat")),
     }
 
     photo(tmp_path / "train" / "c.jpg")
-    refused(tmp_path, tmp_path, "1 images (train/c.jpg)", "without captions")
+    refused(tmp_path, tmp_path, "1 image (train/c.jpg)", "without captions")
 
 
 def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
@@ -365,14 +518,17 @@ def test_split_by_hash_is_stable_and_about_8_1_1(tmp_path):
     ("rows", "words"),
     [
         ("a.jpg,A dog\nb.jpg,A cat\n", ["first line must name"]),
-        ("image,caption\na.jpg,.\n", ["line 2: 1 rows lack"]),
+        ("image,caption\na.jpg,.\n", ["line 2: rows without", "(1)"]),
         # Editors count blank lines, too.
-        ("image,caption\n\na.jpg,.\n", ["line 3: 1 rows lack"]),
+        ("image,caption\n\na.jpg,.\n", ["line 3: rows without"]),
         ("image,caption,split\na.jpg,A dog, running,train\n", ["line 2", "double quotes"]),
         ('image,caption\na.jpg,"A dog\n', ["line", "quotation marks"]),
         ("image,caption,split\na.jpg,A dog,train\na.jpg,A dog,test\n", ["line 3", "train", "test"]),
         ("image,caption\na.jpg,Ein Kätzchen\n", ["captions.csv", "not UTF-8", "line 2"]),
-        ("image,caption\na.jpg,nan\nb.jpg,A cat\nc.jpg,\n", ["line 2, 4: 2 rows lack"]),
+        (
+            "image,caption\na.jpg,nan\nb.jpg,A cat\nc.jpg,\n",
+            ["line 2, 4: rows without an image or a caption (2)"],
+        ),
         ('image,caption\na.jpg,"A dog\nb.jpg,A cat\nc.jpg,12"\n', ["mark in line 2", "to line 4"]),
         (
             "image,caption\ntrain/a.jpg,A dog\nb.jpg,A cat\n",
@@ -452,3 +608,17 @@ def test_check_names_what_would_go_wrong_in_silence(tmp_path, capsys):
     # The fifth column counts captions of over 40 words.
     assert row[:5] == ["train", "2", "2", "1-1", "1"]
     assert "4 read, 0 missing" in out
+
+
+def test_check_fails_where_most_captions_are_too_long(tmp_path, capsys):
+    long = " and ".join(["a dog"] * 20)
+    photo(tmp_path / "a.png", "red")
+    photo(tmp_path / "b.png", "blue")
+    rows = [f"a.png,{long},train", f"a.png,{long} again,train", "b.png,a dog,dev"]
+    for kept, passes in ((rows, False), (rows[1:], True)):
+        write_table(tmp_path / "captions.csv", "image,caption,split", kept)
+        assert check(str(tmp_path)) is passes
+        out = capsys.readouterr().out
+        assert f"{len(kept) - 1} of {len(kept)} captions have more than 40 words" in out
+        assert "set it to 60" in out
+        assert "decoding.max_length" in out

@@ -30,3 +30,22 @@ for module in pkgutil.walk_packages(satlib.__path__, "satlib."):
 """)
     # That the walk found the package, and not nothing.
     assert {"satlib.errors", "satlib.model.decoder", "satlib.recipe"} <= loaded
+
+
+def test_an_installation_looks_at_the_free_disk_first(tmp_path):
+    """Where 2.9 GB are free, it stops before it makes or fetches anything."""
+    df = tmp_path / "df"
+    df.write_text("#!/bin/sh\necho size\necho disk 9000000 6100000 2900000 68% /\n")
+    df.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHON": sys.executable,
+    }
+    work = tmp_path / "checkout"
+    work.mkdir()
+    command = ["sh", ROOT / "tools" / "install.sh"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=work)
+    assert ended.returncode == 1
+    assert "needs 3 GB of disk, and 2 GB are free here" in ended.stderr
+    assert not list(work.iterdir())

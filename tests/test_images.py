@@ -1,6 +1,9 @@
 """Photographs of every kind, held against pixels worked out by hand."""
 
+import io
 import struct
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -9,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from refusals import refused
 from torchvision import transforms
 
 from satlib.data.images import in_part, open_photo, photo_of, seen_box, square, to_tensor
-from satlib.errors import SatlibError
 
 
 def pixels(path):
@@ -143,16 +146,78 @@ def test_exif_orientation(tmp_path, orientation):
     assert photo_of(photo) is photo
 
 
-def test_bad_files_are_named(tmp_path):
-    Image.new("RGB", (40, 40)).save(tmp_path / "whole.jpg")
-    whole = (tmp_path / "whole.jpg").read_bytes()
-    (tmp_path / "empty.jpg").write_bytes(b"")
-    (tmp_path / "page.jpg").write_bytes(b"<html>")
-    (tmp_path / "cut.jpg").write_bytes(whole[:-400])
+def whole(kind):
+    content = io.BytesIO()
+    Image.effect_noise((400, 400), 50).save(content, kind)
+    return content.getvalue()
 
-    for name in ("empty.jpg", "page.jpg", "cut.jpg", "none.jpg"):
-        with pytest.raises(SatlibError, match=name):
-            open_photo(tmp_path / name)
+
+HTML = "it is an HTML page; download the image itself"
+CUT = "it is cut off or damaged"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it is empty"),
+        (bytes(5000), "nothing but zeros"),
+        (b"<html>404</html>", HTML),
+        (b"\xef\xbb\xbf\n<!DOCTYPE html><p>Sign in <svg></svg>", HTML),
+        (b"<!-- saved --><html>", HTML),
+        (b"404: Not Found\n", "it is a text; download the image itself"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "git lfs pull"),
+        (b"<?xml version='1.0'?><svg xmlns='http://www.w3.org/2000/svg'>", "it is an SVG drawing"),
+        (b"PK\x03\x04" + bytes(99), "it is an archive; unpack it"),
+        (b"a.jpg".ljust(257, b"\0") + b"ustar", "it is an archive; unpack it"),
+        (b"\0\0\0\x20ftypisom" + bytes(99), "it is a film"),
+        (b"%PDF-1.7", "it is a PDF"),
+        (b"II*\0" + bytes(99), "save three bands as PNG"),
+        (b"\0\0\0\x0cJXL \r\n", "convert it to JPEG or PNG"),
+        (whole("JPEG")[:-9000], CUT),
+        (whole("JPEG")[:200], CUT),
+        (whole("PNG")[:3000], CUT),
+        (whole("WEBP")[:2000], CUT),
+    ],
+)
+def test_what_an_unreadable_file_is(tmp_path, content, reason):
+    file = tmp_path / "a.jpg"
+    file.write_bytes(content)
+    message = refused(lambda: open_photo(file), str(file), reason)
+    # Only where that helps.
+    assert ("convert" in message) == reason.startswith("convert")
+    # What a data set of the Hub has, too.
+    refused(lambda: open_photo(io.BytesIO(content), "row 5"), "the image row 5", reason)
+
+
+def test_heic_without_its_library(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "registered_extensions", dict)
+    (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x24ftypheic" + bytes(99))
+    refused(lambda: open_photo(tmp_path / "a.jpg"), "it is HEIC", "pip install 'satlib[heic]'")
+
+
+def test_missing_files_and_folders_are_named(tmp_path):
+    refused(lambda: open_photo(tmp_path / "none.jpg"), "none.jpg does not exist")
+    (tmp_path / "folder.jpg").mkdir()
+    refused(lambda: open_photo(tmp_path / "folder.jpg"), "folder.jpg", "directory")
+
+
+def test_pixels_without_end_are_refused_and_text_without_end_is_read(tmp_path):
+    """As ComfyUI writes it: 3 MB of text in a picture."""
+    text = chunk(b"tEXt", b"workflow\0" + b"x" * 3_000_000)
+    packed = chunk(b"zTXt", b"prompt\0\0" + zlib.compress(b"y" * 3_000_000))
+    png(tmp_path / "small.png", 1, 1, 8, 0, [b"\7"], text + packed)
+    assert pixels(tmp_path / "small.png") == [[[7] * 3]]
+
+    png(tmp_path / "large.png", 20_000, 20_000, 8, 0, [])
+    refused(
+        lambda: open_photo(tmp_path / "large.png"), "make it smaller: 20,000 x 20,000 pixels is"
+    )
+    # Pillow itself would warn of smaller ones, with a path into its own folder.
+    png(tmp_path / "less.png", 20_000, 19_999, 8, 0, [])
+    code = "import sys; from satlib.data.images import Image; Image.open(sys.argv[1])"
+    command = [sys.executable, "-c", code, tmp_path / "less.png"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_large_jpeg_is_decoded_at_half_its_size_and_looks_the_same(tmp_path):

@@ -1,5 +1,8 @@
 """What captions invent in photographs, counted by hand."""
 
+import pytest
+
+from satlib.errors import SatlibError
 from satlib.evaluation import inventions, statistics
 
 
@@ -25,3 +28,12 @@ def test_chair_by_hand():
     }
     # One caption of two, one object of four.
     assert statistics.whole(columns) == {"captions that invent": 50, "invented objects": 25}
+
+
+def test_nothing_of_the_list():
+    """Radar images have none of its objects; a model that sees one there has invented it."""
+    references = {"1": ["a bright echo"], "2": ["noise"]}
+    with pytest.raises(SatlibError, match="invented objects are missing"):
+        inventions.measure({"1": "an echo", "2": "noise"}, references)
+    columns = inventions.measure({"1": "a dog", "2": "noise"}, references)
+    assert columns["captions that invent"] == [1, 0]

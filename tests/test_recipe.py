@@ -34,7 +34,7 @@ def test_each_option_is_declared_with_a_meaning():
     ("section", "option", "valid"),
     [
         ("data", "name", "str"),
-        ("reward", "samples", "int >= 2"),
+        ("reward", "samples", "int >= 2 and <= 1000"),
         ("encoder", "scale", "float > 0"),
         ("hard", "expectation", "float >= 0 and < 1"),
         ("decoder", "kind", '"lstm", "transformer"'),

@@ -357,3 +357,37 @@ def test_two_metrics_may_not_measure_one_column(monkeypatch):
     monkeypatch.setattr(statistics, "METRICS", [*statistics.METRICS, theirs])
     with pytest.raises(SatlibError, match="'words'"):
         statistics.measure({"1": "a dog"}, {"1": ["a dog"]})
+
+
+@pytest.mark.parametrize("words", [1, 3])
+def test_what_has_nothing_to_count_is_left_out_with_a_reason(monkeypatch, words):
+    """References of so many words, none of them an object: no BLEU of more, and nothing invented."""
+    monkeypatch.setattr(metrics, "java_available", lambda: False)
+    examples = []
+    for letter in "abcd":
+        text = " ".join(["echo", letter * 3, "noise"][:words])
+        examples.append(Example(letter, "test", (text,)))
+    texts = {example.image_id: example.references[0] for example in examples}
+    texts["a"] = "echo bbb noise echo bbb"
+    movements = {"map entropy": [1.0] * 4, "map movement": [None] * 4}
+    found = evaluate.score(texts, CaptionSet("radar", tuple(examples)), "test", movements)
+
+    notes = "\n".join(found["notes"])
+    for n in range(1, 5):
+        for name in (f"BLEU-{n}", f"BLEU-{n} (no brevity penalty)"):
+            assert (name in found["metrics"]) == (n <= words)
+        assert (f"BLEU-{n} is missing: no reference has {n} words" in notes) == (n > words)
+    assert "captions that invent" not in found["metrics"]
+    assert "invented objects are missing" in notes
+    assert "map movement" not in found["metrics"]
+    assert "map movement is missing" in notes
+    # With a single word all references are the same, so no n-gram has a weight.
+    assert ("CIDEr" in found["metrics"]) == (words > 1)
+    assert ("CIDEr is missing" in notes) == (words == 1)
+
+    # What is left is as it would be among the others.
+    references = {example.image_id: example.references for example in examples}
+    assert found["metrics"]["BLEU-1"] == metrics.bleu(texts, references)["BLEU-1"]
+    # The table and its intervals compute from what is stored.
+    stored = statistics.Statistics.restored(found["statistics"])
+    assert statistics.intervals(stored).keys() == found["metrics"].keys()

@@ -13,6 +13,12 @@ say() { echo "satlib: $*" >&2; }
 die() { say "$*"; exit 1; }
 trap 'die "stopped; the same command begins again"' INT TERM HUP
 
+# The free disk here in GB, and a stop where there is less than is needed for something: pip would say so only after minutes.
+free() { df -Pk . | awk 'NR == 2 { print int($4 / 1000000) }'; }
+needs() {
+    [ "$(free)" -ge "$1" ] || die "$2 needs $1 GB of disk, and $(free) GB are free here: make room, then run the same command again"
+}
+
 have_uv() { uv --version >/dev/null 2>&1; }
 # A Python that runs (pyenv's and macOS's stand-ins may not) and has the right version; without uv, one that has venv.
 fits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
@@ -44,6 +50,7 @@ install() { packages "$@" -e ".[$extras]" -e ./satlib-models; }
 wants_light_torch() { [ "$(uname -s)" = Linux ] && ! nvidia-smi >/dev/null 2>&1; }
 light_torch() { packages --no-deps --index-url "$TORCH_INDEX" --constraint constraints.txt torch torchvision; }
 
+if ! [ -e .venv/.installed ]; then needs 3 "the installation"; fi
 if [ -t 2 ]; then quiet=; else quiet=--quiet; fi  # progress for a person, nothing but errors in a log
 
 if [ -e .venv ] || [ -L .venv ]; then
@@ -65,9 +72,13 @@ fi
 : > .venv/.installing
 have_uv || .venv/bin/python -m pip install $quiet --upgrade pip
 if wants_light_torch && ! light_torch; then
+    needs 8 "the usual torch, as the one without CUDA is not to be had from $TORCH_INDEX (see above),"
     say "torch without CUDA is not to be had from $TORCH_INDEX (see above): taking the usual one, 5 GB larger"
+elif ! wants_light_torch && [ "$(uname -s)" = Linux ] && ! [ -e .venv/.installed ]; then
+    needs 8 "torch with CUDA"
 fi
 if ! install --constraint constraints.txt; then
+    needs 1 "the installation"  # a full disk is no fault of the versions
     say "the exact versions of constraints.txt are not to be had here (see above): taking what pyproject.toml allows"
     install || die "the installation failed (see above): is there a network, and 10 GB of disk? Then run it again"
 fi

@@ -7,6 +7,7 @@ commands, which only parse and print; other packages add theirs in a module of t
 """
 
 import argparse
+import difflib
 import importlib.metadata
 import io
 import os
@@ -73,6 +74,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] not in COMMANDS:
         for entry in importlib.metadata.entry_points(group="satlib.commands"):
             entry.load()
+    similar = difflib.get_close_matches(words[0], COMMANDS, n=1)
+    if words[0] not in COMMANDS and similar:
+        print(
+            f"satlib: there is no command {words[0]}; did you mean {similar[0]}?", file=sys.stderr
+        )
+        return 2
     options = parser().parse_args(words)
     files.quiet = options.quiet
 
@@ -101,7 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("RANK", "0") == "0":
             print(f"satlib: {error}", file=sys.stderr)
         return 130
-    except SatlibError as error:
+    # An OSError names a file and says why: a disk that is full, a folder that is not ours.
+    except (SatlibError, OSError) as error:
         print(f"satlib: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -31,10 +31,10 @@ def command(*options: Option) -> Callable[[Command], Command]:
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
+    """A whole number of 1 to 1,000: no beam may be wider (`satlib.recipe`)."""
     # argparse prints the message of this exception, and of no other.
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+    if not (text.isdecimal() and len(text) < 5 and 1 <= int(text) <= 1_000):
+        raise argparse.ArgumentTypeError(f"must be a whole number of 1 to 1000, not {text}")
     return int(text)
 
 

@@ -4,6 +4,7 @@ Every source loads into a `CaptionSet`.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,7 +116,8 @@ def assemble(name: str, examples: Iterable[Example], home: Path) -> CaptionSet:
     """The caption set of images in the folder `home`.
 
     Raises:
-        SatlibError: there are none, or some have no captions.
+        SatlibError: there are none, or some have no captions, lead out of the folder or have names
+            that are not UTF-8.
     """
     ordered = sorted(examples, key=lambda example: SPLITS.index(example.split))
     if not ordered:
@@ -126,6 +128,20 @@ def assemble(name: str, examples: Iterable[Example], home: Path) -> CaptionSet:
     uncaptioned = [example.image_id for example in ordered if not example.references]
     if uncaptioned:
         raise SatlibError(f"{name}: {_few(uncaptioned)} in a split, but without captions")
+
+    # A stranger's table must not read files elsewhere, and an address is no file.
+    image_ids = [example.image_id for example in ordered]
+    outside = [one for one in image_ids if re.match(r"/|\w+:/", one) or ".." in Path(one).parts]
+    if outside:
+        raise SatlibError(
+            f"{name}: {_few(outside)} outside {home}; copy them into it, and name them from there"
+        )
+    # What the system cannot decode has surrogates, which no file of satlib's can hold.
+    undecoded = [
+        one for one in image_ids if not one.isascii() and re.search("[\ud800-\udfff]", one)
+    ]
+    if undecoded:
+        raise SatlibError(f"{name}: {_few(undecoded)} with names that are not UTF-8; rename them")
     return CaptionSet(name, tuple(ordered), home=home.resolve())
 
 
@@ -168,4 +184,6 @@ def _few(image_ids: Sequence[str]) -> str:
     shown = ", ".join(image_ids[:3])
     if len(image_ids) > 3:
         shown += ", ..."
-    return f"{len(image_ids)} images ({shown})"
+    images = "image" if len(image_ids) == 1 else "images"
+    # A name that is not UTF-8 could not be printed as it is.
+    return f"{len(image_ids):,} {images} ({shown})".encode(errors="backslashreplace").decode()

@@ -21,9 +21,10 @@ from satlib.data.images import files_in
 from satlib.data.text import Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.files import progress_bar, read_ahead, say
-from satlib.recipe import DataConfig
+from satlib.recipe import DataConfig, DecodingConfig
 
 MAX_LENGTH = DataConfig().max_length  # words; longer captions are not trained on
+LONGEST_SAID = DecodingConfig().max_length  # words; generated captions end there
 BLACK = 32  # of 255; an image whose values all lie below shows next to nothing
 
 
@@ -37,7 +38,8 @@ class _Look(NamedTuple):
 def check(name: str, root: Path | None = None) -> bool:
     """Print what a caption set has, and whether satlib can train on it.
 
-    It can if each image is readable and in one split, and both train and dev have some.
+    It can if each image is readable and in one split, both train and dev have some, and most
+    captions are short enough.
     """
     data = load(name, root, require_images=False)
     looks = _looks(data)
@@ -64,7 +66,17 @@ def check(name: str, root: Path | None = None) -> bool:
         print(
             f"no images in {' and '.join(lacking)}: satlib train needs some in both train and dev"
         )
-    return not problems and not lacking
+
+    lengths = [len(tokenise(caption)) for e in data.examples for caption in e.references]
+    too_long = sum(length > MAX_LENGTH for length in lengths)
+    if too_long:
+        print(
+            f"{too_long:,} of {len(lengths):,} captions have more than {MAX_LENGTH} words, "
+            f"data.max_length, and are not used: "
+            f"set it to {max(lengths)}, and raise decoding.max_length, too: generated captions end "
+            f"after {LONGEST_SAID} words"
+        )
+    return not problems and not lacking and 2 * too_long <= len(lengths)
 
 
 def readable(data: CaptionSet) -> CaptionSet:

@@ -6,9 +6,10 @@ Loading reads captions only: images are opened, or drawn, when they are used.
 import os
 from pathlib import Path
 
-from satlib.data import folder, hub, published, scenes
+from satlib.data import folder, hub, images, published, scenes
 from satlib.data.caption_set import CaptionSet, Example, joined  # noqa: F401 - goes with `load`
 from satlib.errors import SatlibError
+from satlib.files import read_text
 
 NAMES = ("flickr8k", "flickr30k", "coco", "scenes")
 
@@ -27,7 +28,7 @@ def load(
     """The caption set called `name`, with only the first `train_images` of training.
 
     name: one of `NAMES`; the path, from here or from the root, of a folder (`satlib.data.folder`)
-    or of one of Karpathy's JSON files; a set on Hugging Face's Hub, "hf:USER/NAME"
+    or of a JSON file of captions (`satlib.data.published`); a set on Hugging Face's Hub, "hf:USER/NAME"
     (`satlib.data.hub`); or several of these, "flickr8k+FOLDER", each of which is cut to
     `train_images`.
     train_images: 0 means all, or of scenes the default.
@@ -64,7 +65,7 @@ def _load_one(name: str, root: Path) -> CaptionSet:
         if data is not None:
             return data
         if place.is_dir() and name not in NAMES:
-            return folder.beside(place) or hub.load(str(place))
+            return _by_hugging_face(place)
 
     if name in NAMES:
         raise SatlibError(
@@ -85,15 +86,46 @@ def _places(name: str, root: Path) -> list[Path]:
 
 
 def _load_from(place: Path) -> CaptionSet | None:
-    """The caption set of a folder or a JSON file in a layout known here; None for any other."""
-    if place.suffix == ".json" and place.is_file():
-        return published.load_karpathy(place)
+    """The caption set of a folder or a file in a layout known here; None for any other."""
+    if place.is_file() and place.suffix == ".json":
+        # Karpathy's files have sentences in their images.
+        is_karpathys = place.name.startswith("dataset") or '"annotations"' not in read_text(place)
+        return published.load_karpathy(place) if is_karpathys else published.load_coco([place])
+    if place.name in folder.TABLES and place.is_file():
+        place = place.parent
+    if not place.is_dir():
+        return None
+
     if (place / "Flickr8k_text").is_dir():
         return published.load_flickr8k(place)
-    karpathy = next(place.glob("dataset_*.json"), None)
-    if karpathy is not None:
-        return published.load_karpathy(karpathy)
-    for name in folder.TABLES:
-        if (place / name).is_file():
-            return folder.load(place / name)
-    return None
+    # One's own table first, which the message below asks for where a file cannot be read.
+    tables = folder.tables_in(place)[:1]
+    if tables:
+        return folder.load(place, tables)
+    # As its authors have it, RSICD's file is called dataset.json.
+    for karpathys in sorted(place.glob("dataset_*.json")) or place.glob("dataset.json"):
+        return published.load_karpathy(karpathys)
+    cocos = sorted(place.glob("captions*.json")) or sorted(place.glob("annotations/captions*.json"))
+    if cocos:
+        return published.load_coco(cocos)
+    tables = folder.tables_in(place, below=True)
+    return folder.load(place, tables) if tables else folder.beside(place)
+
+
+def _by_hugging_face(place: Path) -> CaptionSet:
+    """The caption set of a folder in a layout that is not known here.
+
+    Raises:
+        SatlibError: it has no parquet files; the message says what it has.
+    """
+    if any(place.rglob("*.parquet")):
+        return hub.load(str(place))
+
+    photos = images.files_in(place)
+    others = sorted({file for file in place.rglob("*") if file.is_file()} - set(photos))
+    shown = ", ".join(file.relative_to(place).as_posix() for file in others[:3])
+    raise SatlibError(
+        f"{place} has no captions that satlib reads; images: {len(photos):,}, other files: "
+        f"{len(others):,} ({shown or 'none'}); write image,caption into captions.csv there, or see "
+        "docs/data.md"
+    )

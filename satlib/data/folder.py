@@ -4,9 +4,10 @@ An image is named by its path inside the folder. It may have several rows, or a 
 one. Without a column split, the folders train, dev (or val) and test name the splits. Without those
 folders, a hash of the path decides, 8 : 1 : 1, and images keep their splits when others are added.
 
-captions.txt and Images/, as Kaggle has Flickr8k, are read likewise, and so is photo.txt beside
-photo.jpg, with a caption on each line, for all photographs or none. Photographs of Flickr8k get its
-official splits.
+captions.txt and Images/, as Kaggle has Flickr8k, are read likewise, and so are metadata.csv and
+metadata.jsonl, as Hugging Face has imagefolders, and tables in subfolders, of the images there. So
+is photo.txt, or photo.caption, beside photo.jpg, with a caption on each line, for all photographs
+or none. Photographs of Flickr8k get its official splits.
 """
 
 import ast
@@ -14,10 +15,13 @@ import contextlib
 import csv
 import hashlib
 import io
+import re
+import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from satlib.data import images
 from satlib.data.caption_set import (
@@ -30,10 +34,18 @@ from satlib.data.caption_set import (
     split_name,
 )
 from satlib.errors import SatlibError
-from satlib.files import read_lines, read_text
+from satlib.files import decode, read_lines, read_text
 
-# The name of a table -> the folder that its images lie in, relative to the table's.
-TABLES = {"captions.csv": "", "captions.txt": "Images"}
+TABLES = ("captions.csv", "captions.txt", "metadata.csv", "metadata.jsonl")
+# Where the images may lie, relative to the file that lists them: mirrors name it differently.
+FOLDERS = (
+    "",
+    *["Images", "images", "imgs", "Flicker8k_Dataset", "flickr30k-images", "flickr30k_images"],
+)
+
+# What a table's columns are called. There may be several of captions: text_0 to text_4.
+_IMAGE = ("image", "file_name", "filename")
+_CAPTIONS = ("caption", "text", "sentence")
 
 # SPLIT<tab>NUMBER NUMBER ... on a line; the split "none" is that of the photographs in no split.
 _SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")
@@ -48,24 +60,69 @@ class Row(NamedTuple):
     split: str | None = None
 
 
-def load(table: Path) -> CaptionSet:
-    """The caption set of a table, named after its folder."""
-    rows = list(_read(table))
-    folder = table.parent
-    photos = folder / TABLES[table.name]
-    paths = {row.image: photos / row.image for row in rows}
-    examples = examples_of(rows, paths)
-    return assemble(folder.resolve().name, examples, folder)
+def tables_in(folder: Path, below: bool = False) -> list[Path]:
+    """The tables of a folder, by their names; with `below`, those of its subfolders, too."""
+    files = folder.rglob("*.*") if below else folder.iterdir()
+    # Windows takes Captions.csv for the same name.
+    return sorted(file for file in files if file.name.lower() in TABLES)
+
+
+def load(folder: Path, tables: Sequence[Path]) -> CaptionSet:
+    """The caption set of some tables in a folder, named after it."""
+    rows = []
+    paths = {}
+    for table in tables:
+        listed = list(_read(table))
+        files = located([row.image for row in listed], table.parent)
+        for row in listed:
+            # In a subfolder, an image is named with it: "train/1.jpg" of train/metadata.csv.
+            image_id = (table.parent.relative_to(folder) / row.image).as_posix()
+            paths[image_id] = files[row.image]
+            rows.append(row._replace(image=image_id))
+    return assemble(folder.resolve().name, examples_of(rows, paths), folder)
+
+
+def located(names: Sequence[str], home: Path, own: str = "") -> dict[str, Path]:
+    """The files of listed images, by their names: in `own` or one of `FOLDERS`, below `home`.
+
+    If the first is in none of them, all are looked for in `home` by their names alone, whether in
+    capitals or not; so are COCO's photographs of 2014 by their names of 2017. What is not found is
+    expected in `home` itself.
+    """
+    folders = [home / folder for folder in (own, f"images/{own}", *FOLDERS)]
+    # One tells for all: COCO has 123,287. But a Mac writes "é" as e and an accent.
+    photos = next((f for f in folders for name in names[:1] if (f / name).is_file()), None)
+    paths = {name: (photos or home) / name for name in names}
+    doubtful = [name for name in paths if photos is None or not name.isascii()]
+    lost = [name for name in doubtful if not paths[name].is_file()]
+
+    found: dict[str, Path | None] = {}
+    for file in images.files_in(home) if lost else []:
+        for name in {_spelt(file.name), _spelt(file.relative_to(home).as_posix())}:
+            # Two images of one name: nobody knows which is meant.
+            found[name] = None if name in found else file
+    for name in lost:
+        of_2017 = re.sub(r"^(\w+/)?COCO_\w+_", "", name)
+        paths[name] = found.get(_spelt(name)) or found.get(of_2017) or paths[name]
+    return paths
+
+
+def _spelt(name: str) -> str:
+    """One spelling of what some systems take for the same name."""
+    return unicodedata.normalize("NFC", name).lower()
 
 
 def beside(folder: Path) -> CaptionSet | None:
-    """The caption set of photographs with a .txt beside each, one caption per line.
+    """The caption set of photographs with a .txt (or .caption) beside each, one caption per line.
 
     None if there is no such file.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in images.files_in(folder)}
-    texts = {image: path.with_suffix(".txt") for image, path in paths.items()}
-    if not any(text.is_file() for text in texts.values()):
+    for ending in (".txt", ".caption"):
+        texts = {image: path.with_suffix(ending) for image, path in paths.items()}
+        if any(text.is_file() for text in texts.values()):
+            break
+    else:
         return None
 
     rows = []
@@ -124,8 +181,8 @@ def _refuse_incomplete(rows: list[Row]) -> None:
     # The first with its whole place, up to eight more by line: "captions.csv, line 2, 4, 7".
     lines = [where.rpartition(" ")[2] for where in incomplete[1:9]]
     raise SatlibError(
-        f"{', '.join([incomplete[0], *lines])}: {len(incomplete):,} rows lack an image or a "
-        "caption; complete or delete them"
+        f"{', '.join([incomplete[0], *lines])}: rows without an image or a caption "
+        f"({len(incomplete):,}); complete or delete them"
     )
 
 
@@ -177,7 +234,7 @@ def _by_folders(image_ids: Iterable[str]) -> dict[str, str]:
 
 def by_hash(image_id: str) -> str:
     """The split of an image by the SHA-256 of its id: 8 in 10 are train, 1 dev, 1 test."""
-    digest = hashlib.sha256(image_id.encode()).digest()
+    digest = hashlib.sha256(image_id.encode(errors="surrogateescape")).digest()
     tenth = int.from_bytes(digest[:8], "big") % 10
     if tenth == 0:
         return "dev"
@@ -195,12 +252,40 @@ def _read(table: Path) -> Iterator[Row]:
     If the caption is the last column, it may contain commas without quotes, as in some copies of
     Flickr8k.
     """
+    for first, last, row in _lines(table) if "json" in table.suffix else _csv(table):
+        where = f"{table}, line {last}"
+        captions = captions_in(row, where)
+        named = next((row[column] for column in _IMAGE if row.get(column)), "")
+        # "./a.jpg", ".\\a.jpg" and "a.jpg" are one image.
+        image = Path(str(named).strip().replace("\\", "/"))
+        with contextlib.suppress(ValueError):
+            image = image.relative_to(table.parent.absolute())
+
+        # A quotation mark that is not closed takes in the rows below, up to the next mark.
+        further_lines = [line for caption in captions for line in caption.splitlines()[1:]]
+        if image.suffix and any(f"{image.suffix}," in line for line in further_lines):
+            raise SatlibError(
+                f"{table}: a quotation mark in line {first} swallows the rows to line {last}; "
+                "double it"
+            )
+        yield Row(where, image.as_posix(), captions, str(row.get("split") or ""))
+
+
+def _lines(table: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """The rows of JSON lines, each with the numbers of its first and last line."""
+    for number, line in read_lines(table):
+        where = f"{table}, line {number}"
+        yield number, number, decode(line, dict[str, Any], where, "a JSON object", "correct it")
+
+
+def _csv(table: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """The rows of a CSV file, each with the numbers of its first and last line."""
     # Line breaks as they are: the csv module handles those inside quotes itself.
     text = io.StringIO(read_text(table), newline="")
     reader = csv.DictReader(text, restval="", strict=True)
     columns = [name.strip().lower() for name in reader.fieldnames or []]
     reader.fieldnames = columns
-    if not {"image", "caption"} <= set(columns):
+    if not (set(_IMAGE) & set(columns) and any(map(_kind, columns))):
         raise SatlibError(
             f"{table}: the first line must name the columns image,caption; "
             f"it is {','.join(columns)}"
@@ -212,32 +297,48 @@ def _read(table: Path) -> Iterator[Row]:
             # A quoted caption may contain line breaks, so that a row takes several lines.
             first = last + 1
             last = reader.line_num
-            where = f"{table}, line {last}"
 
             # The csv module collects the fields beyond the last column under None.
-            surplus = row.get(None, [])
-            if surplus and columns[-1] != "caption":
+            surplus = row.pop(None, [])
+            if surplus and not _kind(columns[-1]):
                 raise SatlibError(
-                    f"{where}: too many columns; "
+                    f"{table}, line {last}: too many columns; "
                     "put double quotes around a caption that contains commas"
                 )
-            caption = ",".join([row["caption"], *surplus])
-
-            # "./a.jpg", ".\\a.jpg" and "a.jpg" are one image.
-            image = Path(row["image"].strip().replace("\\", "/"))
-
-            # A quotation mark that is not closed takes in the rows below, up to the next mark.
-            further_lines = caption.splitlines()[1:]
-            if image.suffix and any(f"{image.suffix}," in line for line in further_lines):
-                raise SatlibError(
-                    f"{table}: a quotation mark in line {first} swallows the rows to line {last}; "
-                    "double it"
-                )
-            yield Row(where, image.as_posix(), texts_in(caption), row.get("split"))
+            row[columns[-1]] = ",".join([row[columns[-1]], *surplus])
+            yield first, last, row
     except csv.Error as error:
         raise SatlibError(
             f"{table}, line {reader.line_num}: {error}; check the quotation marks"
         ) from error
+
+
+@cache
+def _kind(column: str) -> str:
+    """The word in `_CAPTIONS` that a column is called by, with or without a number; or ""."""
+    match = re.fullmatch(rf"({'|'.join(_CAPTIONS)})s?[ _-]?\d*", column.lower())
+    return match[1] if match else ""
+
+
+def captions_in(row: Mapping[str, Any], where: str) -> list[str]:
+    """The captions in a row of a table; a column may hold several.
+
+    Raises:
+        SatlibError: no column is called like captions.
+    """
+    for word in _CAPTIONS:
+        captions = []
+        for name, value in row.items():
+            if value and _kind(name) == word:
+                captions += value if isinstance(value, list) else texts_in(str(value))
+        # Only the first word that finds any: a text beside the captions may be something else.
+        if captions:
+            return captions
+    if any(map(_kind, row)):
+        return [""]  # which `examples_of` reports, with all others
+    raise SatlibError(
+        f"{where}: no caption in a column {', '.join(_CAPTIONS)}; the columns are {', '.join(row)}"
+    )
 
 
 def texts_in(caption: str) -> list[str]:

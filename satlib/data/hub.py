@@ -16,7 +16,7 @@ from PIL import Image
 from satlib import files
 from satlib.data import images
 from satlib.data.caption_set import CaptionSet, Example
-from satlib.data.folder import Row, examples_of, texts_in
+from satlib.data.folder import Row, captions_in, examples_of
 from satlib.errors import SatlibError
 
 ON_THE_HUB = "hf:"  # begins the name of a set on the Hub
@@ -45,7 +45,7 @@ def load(place: str) -> CaptionSet:
             own_split = row.get("split")
             if not own_split and len(tables) > 1:
                 own_split = str(split)
-            rows.append(Row(where, image_id, _captions(row, where), own_split or None))
+            rows.append(Row(where, image_id, captions_in(row, where), own_split or None))
 
     def photo(example: Example) -> Image.Image:
         table, index, column = stored[example.image_id]
@@ -95,21 +95,3 @@ def _undecoded(place: str, table: Any) -> tuple[Any, str]:
 def _bytes(content: dict[str, Any]) -> bytes:
     """An encoded image, in the table or in a file beside it."""
     return content["bytes"] or Path(content["path"]).read_bytes()
-
-
-def _captions(row: Mapping[str, Any], where: str) -> list[str]:
-    """The captions in a row; a column may hold several."""
-    for word in ("caption", "text", "sentence"):
-        captions = []
-        for name, value in row.items():
-            # Also caption_0 to caption_4, as some sets have them.
-            if name.lower().startswith(word) and value:
-                captions += value if isinstance(value, list) else texts_in(value)
-        # Only the first word that finds any: a text beside the captions may be something else.
-        if captions:
-            return captions
-
-    others = ", ".join(row) or "none"
-    raise SatlibError(
-        f"{where}: no caption in a column caption or text; the other columns: {others}; {ADVICE}"
-    )

@@ -1,12 +1,14 @@
 """Preparing photographs for an encoder: RGB, upright, square (section 5.4)."""
 
 import contextlib
+import re
+import warnings
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 from torch import Tensor
 
 from satlib.errors import SatlibError
@@ -16,6 +18,14 @@ with contextlib.suppress(ImportError):
     import pillow_heif
 
     pillow_heif.register_heif_opener()
+
+# Images of 20,000 x 20,000 pixels and more, whose values alone take a gigabyte, are not read: Pillow
+# refuses twice this number. Of half as many it warns, with a path into its own folder.
+Image.MAX_IMAGE_PIXELS = 20_000**2 // 2 - 1
+warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+
+# ComfyUI and others write whole workflows into their pictures: megabytes of text.
+PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY  # pyrefly: ignore[bad-assignment]
 
 SIZE = 224  # pixels, the side of the square input of an encoder
 
@@ -54,7 +64,7 @@ def open_photo(file: Path | str | BinaryIO, name: str = "") -> Image.Image:
     """Read an image file, called `name` in messages, as `to_rgb` gives it.
 
     Raises:
-        SatlibError: the file is missing or damaged.
+        SatlibError: the file is missing, damaged, too large or not an image.
     """
     try:
         with Image.open(file) as photo:
@@ -64,11 +74,60 @@ def open_photo(file: Path | str | BinaryIO, name: str = "") -> Image.Image:
         raise SatlibError(f"the image {file} does not exist; check the path") from error
     # Pillow's decoders raise many types of exceptions for damaged files.
     except Exception as error:
-        reason = " ".join(str(error).split())
-        raise SatlibError(
-            f"cannot read the image {name or file}: {reason}; convert it to JPEG or PNG "
-            "(for HEIC photographs of telephones, run: pip install 'satlib[heic]')"
-        ) from error
+        raise SatlibError(f"cannot read the image {name or file}: {_why(file, error)}") from error
+
+
+# How files begin that are no images, or none that Pillow reads: what they are, and what to do.
+_OTHERS = {
+    rb"\Z": "it is empty; copy or download it again",
+    rb"\0+\Z": "it holds nothing but zeros; copy or download it again",
+    rb"version https://git-lfs": "it is a Git LFS pointer; git lfs pull fetches the image",
+    rb"(?is)[^<]{0,9}<(!doctype html|html|head|body|[?!].*<html)": (
+        "it is an HTML page; download the image itself"
+    ),
+    rb"(?s).*<svg": "it is an SVG drawing; export it as PNG",
+    rb"%PDF|%!PS": "it is a PDF or PostScript; export it as PNG",
+    rb"(?s)PK|Rar!|7z\xbc\xaf|\x1f\x8b|BZh|\xfd7zXZ|.{257}ustar": "it is an archive; unpack it",
+    rb"(?s)....ftyp(?!avi|hei|hev|mif|msf)|\x1aE\xdf\xa3": "it is a film; save a picture of it",
+    rb"(?s)II[*+]\0|MM\0[*+]": (
+        "it is cut off, or a TIFF of a kind that Pillow does not read, such as one of many bands; "
+        "save three bands as PNG"
+    ),
+    rb"[\t\n\r -~]+\Z": "it is a text; download the image itself",
+}
+_HEIC = rb"(?s)....ftyp(hei|hev|mif|msf)"
+# How images begin that Pillow reads if they are whole.
+_WHOLE = rb"(?s)\xff\xd8\xff|\x89PNG|GIF8|RIFF....WEBP|BM|....ftyp"
+
+
+def _why(file: Path | str | BinaryIO, error: Exception) -> str:
+    """Why a file cannot be read as an image, by its first bytes, and what to do about it."""
+    if isinstance(error, Image.DecompressionBombWarning | Image.DecompressionBombError):
+        return "it is too large; make it smaller: 20,000 x 20,000 pixels is the limit"
+    if isinstance(error, MemoryError):
+        return "there is too little memory for it; make it smaller"
+
+    try:
+        if isinstance(file, Path | str):
+            with open(file, "rb") as opened:
+                start = opened.read(1000)
+        else:
+            file.seek(0)
+            start = file.read(1000)
+    except OSError as unopened:  # a folder, or no permission
+        return f"{unopened.strerror}; check the path"
+
+    for form, reason in _OTHERS.items():
+        if re.match(form, start):
+            return reason
+    if re.match(_HEIC, start) and ".heic" not in Image.registered_extensions():
+        return "it is HEIC, as telephones write it; pip install 'satlib[heic]' for these"
+    if not re.match(_WHOLE, start):
+        return "its format is not one that Pillow reads; convert it to JPEG or PNG"
+    if isinstance(error, UnidentifiedImageError):
+        return "it is cut off or damaged; copy or download it again"
+    reason = " ".join(str(error).split())
+    return f"it is cut off or damaged ({reason}); copy or download it again"
 
 
 def to_rgb(photo: Image.Image) -> Image.Image:

@@ -135,9 +135,17 @@ def score(
             right = scenes.exact_match(text, scenes.scene(image_id))
             columns["exact match"].append(float(right))
     else:
-        columns |= inventions.measure(captions, references)
+        try:
+            columns |= inventions.measure(captions, references)
+        except SatlibError as error:
+            notes.append(str(error))
     # Captions that another captioner wrote have no maps.
     columns |= columns_of_maps or {}
+
+    # The movement of maps, where each caption is a single word.
+    for name in [name for name, values in columns.items() if set(values) == {None}]:
+        del columns[name]
+        notes.append(f"{name} is missing: no caption has it")
 
     return {
         "data": data.name,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from satlib.data.text import tokenise
+from satlib.errors import SatlibError
 from satlib.files import read_text
 
 # Common objects of everyday photographs, one kind a line; a plural with -s or -es need not be
@@ -43,14 +44,24 @@ def measure(
     """The columns of an evaluation.
 
     In each caption, the objects, the invented ones, and whether there are any.
+
+    Raises:
+        SatlibError: neither captions nor references have any of the objects.
     """
     mentioned = []
     invented = []
+    known: set[str] = set()
     for image, caption in captions.items():
         own = objects(caption)
         true = set().union(*map(objects, references[image]))
+        known |= own | true
         mentioned.append(float(len(own)))
         invented.append(float(len(own - true)))
+    if not known:
+        raise SatlibError(
+            "invented objects are missing: neither captions nor references have an object of "
+            "CHAIR's list, which is for everyday photographs"
+        )
     return {
         "objects": mentioned,
         "invented objects": invented,

@@ -162,7 +162,8 @@ def bleu_scores(sums: np.ndarray, guesses: np.ndarray) -> dict[str, np.ndarray]:
     """Corpus BLEU-1..4 in percent, with and without brevity penalty, of R samples of captions.
 
     They are computed as in the COCO tools. `sums` are the sums of the captions' `bleu_counts`
-    (R, 6); `guesses` is how many n-grams they have (R, 4).
+    (R, 6); `guesses` is how many n-grams they have (R, 4). With fewer columns, for n = 1 to N, the
+    scores are BLEU-1 to BLEU-N.
     """
     # The COCO tools' own: without a match of 4 words, BLEU-4 can be 0.02 instead of 0.
     small = 1e-9
@@ -171,7 +172,7 @@ def bleu_scores(sums: np.ndarray, guesses: np.ndarray) -> dict[str, np.ndarray]:
     # BLEU-n is the geometric mean of the precisions of 1 to n words.
     matches = sums[:, 2:]
     precision = (matches + tiny) / (guesses + small)  # (R, 4)
-    orders = np.arange(1, MAX_N + 1)
+    orders = np.arange(1, matches.shape[1] + 1)
     bleu = np.cumprod(precision, axis=1) ** (1 / orders)  # (R, 4)
 
     # A corpus as long as its references has no penalty.
@@ -182,9 +183,9 @@ def bleu_scores(sums: np.ndarray, guesses: np.ndarray) -> dict[str, np.ndarray]:
     penalty = np.where(ratio < 1, brevity, 1.0)
 
     scores = {}
-    for n in range(1, MAX_N + 1):
+    for n in orders:
         scores[f"BLEU-{n}"] = 100 * penalty * bleu[:, n - 1]
-    for n in range(1, MAX_N + 1):
+    for n in orders:
         scores[f"BLEU-{n} (no brevity penalty)"] = 100 * bleu[:, n - 1]
     return scores
 
@@ -218,11 +219,17 @@ def rouge_columns(captions: Captions, references: References) -> Columns:
 
 
 def cider_columns(captions: Captions, references: References) -> Columns:
-    """CIDEr-D of each caption in percent; these references give the weights of n-grams."""
+    """CIDEr-D of each caption in percent; these references give the weights of n-grams.
+
+    Raises:
+        SatlibError: no n-gram has a weight, because all images have all of them.
+    """
     words = {}
     for image, lines in references.items():
         words[image] = [line.split() for line in lines]
     cider = Cider(words)
+    if not cider.tells_apart():
+        raise SatlibError("CIDEr is missing: all images have the same references, or there is one")
 
     scores = []
     for image, line in captions.items():
@@ -246,6 +253,10 @@ class Cider:
         self._vectors = {}
         for image, own in references.items():
             self._vectors[image] = [self._vector(words) for words in own]
+
+    def tells_apart(self) -> bool:
+        """Whether any n-gram has a weight: one that not every image has."""
+        return any(images < self._number for images in self._images.values())
 
     def score(self, image_id: str, words: Sequence[Hashable]) -> float:
         """CIDEr-D of a caption, 0 to 10."""

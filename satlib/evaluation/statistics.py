@@ -125,13 +125,15 @@ class Metric:
 
 
 def _bleu(name: str, **options: Any) -> Metric:
-    """One of the scores that `metrics.bleu_scores` computes."""
+    """One of the scores that `metrics.bleu_scores` computes: BLEU-n, of n-grams up to n."""
+    n = int(name[len("BLEU-")])
+    columns = BLEU[: 2 + n]
 
     def score(samples: Samples) -> np.ndarray:
-        guesses = samples.counts @ metrics.guesses(samples.values("words"))
-        return metrics.bleu_scores(samples.sums(*BLEU), guesses)[name]
+        guesses = samples.counts @ metrics.guesses(samples.values("words"))[:, :n]
+        return metrics.bleu_scores(samples.sums(*columns), guesses)[name]
 
-    return Metric(name, BLEU, score, metrics.bleu_columns, **options)
+    return Metric(name, columns, score, metrics.bleu_columns, **options)
 
 
 def _meteor(samples: Samples) -> np.ndarray:
@@ -205,6 +207,12 @@ def measure(captions: Captions, references: References) -> tuple[Columns, list[s
         if twice := measured.keys() & columns.keys():
             raise SatlibError(f"two metrics measure the column {min(twice)!r}: rename the new one")
         columns |= measured
+
+    # Where people write three words, BLEU-4 could only be 0.
+    longest = max(len(line.split()) for lines in split_references.values() for line in lines)
+    for n in range(longest + 1, metrics.MAX_N + 1):
+        columns.pop(f"{n}-grams", None)
+        notes.append(f"BLEU-{n} is missing: no reference has {n} words")
     return columns, notes
 
 

@@ -252,7 +252,7 @@ class Captioner(nn.Module):
             of its recipe.
         """
         path, header, tensors = read_file(model)
-        weights = dict(unpacked(tensors))
+        weights = dict(unpacked(tensors, path))
         require_finite(weights, path)
 
         # A file without the encoder's weights names them by their hash.
@@ -267,17 +267,24 @@ class Captioner(nn.Module):
                 "train again"
             )
 
-        captioner = cls(recipe, Vocabulary(header.vocabulary), encoder)
+        vocabulary = Vocabulary(header.vocabulary)
+        other = SatlibError(
+            f"{path} holds other weights than its header describes: copy it again; if its attention "
+            "is your own, give the file that it was trained with"
+        )
+        # First of all: a header could ask for more memory than there is.
+        sizes = {size for value in weights.values() for size in value.shape}
+        if not {recipe.decoder.hidden, len(vocabulary)} <= sizes:
+            raise other
+
+        captioner = cls(recipe, vocabulary, encoder)
         captioner.own_attention = header.own_attention
         if is_frozen:
             weights |= encoder.state_dict(prefix="encoder.")
         try:
             captioner.load_state_dict(weights)
         except RuntimeError as error:  # names or shapes
-            raise SatlibError(
-                f"{path} holds other weights than its recipe describes; if its attention is your "
-                "own, give the file that it was trained with"
-            ) from error
+            raise other from error
         return captioner.to(device).eval()
 
 

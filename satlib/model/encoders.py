@@ -21,6 +21,7 @@ NAME: that of a captioner that comes with satlib, or a run's folder. The weights
 import hashlib
 import importlib.util
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -124,6 +125,20 @@ def freeze_statistics(network: nn.Module) -> None:
             module.eval().requires_grad_(False)
 
 
+def freeze_unused(encoder: Encoder) -> None:
+    """Freeze the weights on which no annotation vector depends, such as a classifier's.
+
+    Several processes would wait for their gradients, which never come.
+    """
+    image = torch.zeros(1, 3, SIZE, SIZE, device=encoder.mean.device)
+    weights = [weight for weight in encoder.parameters() if weight.requires_grad]
+    total = encoder.eval()(image).sum()
+    gradients = torch.autograd.grad(total, weights, allow_unused=True)
+    for weight, gradient in zip(weights, gradients, strict=True):
+        if gradient is None:
+            weight.requires_grad_(False)
+
+
 def create(name: str, pretrained: bool = True) -> Encoder:
     """The encoder of that name (see the table above) in evaluation mode.
 
@@ -132,8 +147,10 @@ def create(name: str, pretrained: bool = True) -> Encoder:
     if name.startswith(OF_MODEL):
         return _of_model(name)
     plain, at, side = name.partition("@")
-    if plain not in _BUILDERS or (at and not side.lstrip("0").isdecimal()):
+    if plain not in _BUILDERS:
         raise SatlibError(f"unknown encoder {name!r}; choose from {', '.join(NAMES)}")
+    if at and not re.fullmatch("0*[1-9][0-9]{0,2}|0*1[0-9]{3}", side):
+        raise SatlibError(f"the encoder {name!r} needs a side of 1 to 1,999 pixels after the @")
 
     encoder = _BUILDERS[plain](pretrained)
     if side:
@@ -172,13 +189,18 @@ def _of_model(name: str) -> Encoder:
         raise SatlibError(
             f"the encoder of {path} was not trained; name it: encoder.name={architecture}"
         )
+    if architecture.startswith(OF_MODEL):
+        raise SatlibError(f"the header of {path} names another model's encoder; copy it again")
     encoder = create(architecture, pretrained=False)
 
     weights = {}
-    for key, value in unpacked(tensors):
+    for key, value in unpacked(tensors, path):
         if key.startswith("encoder."):
             weights[key.removeprefix("encoder.")] = value
-    encoder.load_state_dict(weights)
+    try:
+        encoder.load_state_dict(weights)
+    except RuntimeError as error:  # names or shapes
+        raise SatlibError(f"{path} does not hold the weights of {architecture}") from error
     encoder.name = name
     return encoder
 

@@ -124,8 +124,10 @@ def _photographs(page: Path) -> Iterator[tuple[Path, str]]:
 
 def _runtime() -> Path:
     """The folder of onnxruntime-web's scripts, which npm fetches once and checks by a lock file."""
-    if (npm := shutil.which("npm")) is None:
-        raise SatlibError("install Node.js: the page needs its npm")
+    # What npm fetched earlier would do without it, but build.js needs node itself.
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        raise SatlibError("install Node.js: the page needs its node and npm")
 
     # Another version of the lock has another folder: what is in one is never out of date.
     lock = (_SOURCE / "package-lock.json").read_bytes()

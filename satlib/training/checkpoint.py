@@ -124,12 +124,22 @@ class RunState:
         """Take over a checkpoint's values.
 
         Raises:
-            SatlibError: it is another run's, or a value is not finite.
+            SatlibError: it is another run's, damaged, or a value is not finite.
         """
         self._require_same_run(header, folder)
         require_finite(tensors, folder / CHECKPOINT)
         self.progress = header.progress
+        try:
+            self._take(header, tensors)
+        # Tensors that are missing, of other shapes, or too many.
+        except (RuntimeError, KeyError, ValueError, IndexError) as error:
+            raise SatlibError(
+                f"{folder / CHECKPOINT} does not fit its own header; copy it again, or name "
+                "another folder with --out"
+            ) from error
 
+    def _take(self, header: Header, tensors: dict[str, Tensor]) -> None:
+        """Take over a checkpoint's tensors."""
         moments = {}
         for name in list(tensors):
             if name.startswith("optimiser."):

@@ -78,19 +78,17 @@ class Ranks:
         (state,) = np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)
         torch.manual_seed(int(state))
 
-    def parallel(
-        self, loss: Callable[..., Value], learning: nn.Module, partly: bool
-    ) -> Callable[..., Value]:
+    def parallel(self, loss: Callable[..., Value], learning: nn.Module) -> Callable[..., Value]:
         """`loss`, with gradients averaged over the ranks.
 
-        learning: the module whose weights train; partly: the loss may leave some of them unused.
+        learning: the module whose weights train, each of which the loss uses.
         """
         if self.size == 1:
             return loss
         module = _LossModule(loss, learning)
         if next(module.parameters()).is_cuda:
             nn.SyncBatchNorm.convert_sync_batchnorm(module)
-        return DistributedDataParallel(module, find_unused_parameters=partly)
+        return DistributedDataParallel(module)
 
     def mean(self, value: Tensor, weight: float) -> None:
         """Replace a tensor by its mean over the ranks, weighted like their shares of a batch."""

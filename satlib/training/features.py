@@ -26,6 +26,7 @@ from satlib.data.features import (
     Record,
     stamp,
 )
+from satlib.errors import SatlibError
 from satlib.files import progress_bar, read_ahead
 from satlib.model.encoders import Encoder
 from satlib.training import distributed
@@ -124,8 +125,6 @@ def extract(
                 if records:
                     vectors = encoder(images.to(device, non_blocking=True))
                     _write_rows(array, records.values(), vectors)
-                # Written before the manifest names them.
-                array.flush()
                 for part in ranks.gather(records):
                     manifest.images |= part
                     bar.update(len(part))
@@ -155,6 +154,13 @@ def _begun(folder: Path, manifest: Manifest, data: CaptionSet) -> Manifest:
 def _write_rows(array: BinaryIO, records: Iterable[Record], vectors: Tensor) -> None:
     """Write annotation vectors (B, L, D), each image's in its own row of the array."""
     rows = vectors.to("cpu", torch.float16).numpy()
-    for record, row in zip(records, rows, strict=True):
-        array.seek(record.row * row.nbytes)
-        array.write(row.tobytes())
+    try:
+        for record, row in zip(records, rows, strict=True):
+            array.seek(record.row * row.nbytes)
+            array.write(row.tobytes())
+        # Written before the manifest names them.
+        array.flush()
+    except OSError as error:
+        raise SatlibError(
+            f"cannot write {array.name}: {error.strerror}; free some space, and run it again"
+        ) from error

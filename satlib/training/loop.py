@@ -31,7 +31,7 @@ from satlib.errors import Diverged, Interrupted, SatlibError
 from satlib.evaluation import plots
 from satlib.files import progress_bar, read_ahead, say, write_json, write_text
 from satlib.model.captioner import Captioner
-from satlib.model.encoders import create
+from satlib.model.encoders import create, freeze_unused
 from satlib.model.installed import precision
 from satlib.model.objective import BatchLoss
 from satlib.recipe import SAVE_SECONDS, Recipe, TrainingConfig
@@ -128,6 +128,8 @@ class Trainer:
         self.steps = len(self.data.batches)  # of an epoch
 
         captioner = Captioner(recipe, words, encoder).to(device)
+        if recipe.encoder.train:
+            freeze_unused(encoder)
         if prepare is not None:
             prepare(captioner)
 
@@ -141,10 +143,8 @@ class Trainer:
         else:
             self._resume(*found)
 
-        # An encoder that trains has a classification head that nothing uses: DistributedDataParallel
-        # must not wait for its gradient.
         loss = losses.create(self.state, self.data)
-        self.loss = self.ranks.parallel(loss, self.state.learning, partly=recipe.encoder.train)
+        self.loss = self.ranks.parallel(loss, self.state.learning)
 
     def _begin(self, start: Path | None) -> None:
         """Take over the weights of `start`, if given, and write a new run's first files."""
