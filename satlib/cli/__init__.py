@@ -101,7 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("RANK", "0") == "0":
             print(f"satlib: {error}", file=sys.stderr)
         return 130
-    except SatlibError as error:
+    # An OSError names a file and says why: a disk that is full, a folder that is not ours.
+    except (SatlibError, OSError) as error:
         print(f"satlib: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

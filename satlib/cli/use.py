@@ -5,6 +5,7 @@ import platform
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from satlib import __version__, captioning
 from satlib.cli import inputs, outputs
@@ -19,6 +20,7 @@ from satlib.cli.options import (
     command,
     option,
     positive,
+    temperature,
 )
 from satlib.errors import SatlibError
 
@@ -28,6 +30,19 @@ from satlib.errors import SatlibError
     option("--model", type=Path, help=f"{A_MODEL}; by default the one for photographs"),
     BEAM,
     option("--best", type=positive, default=1, metavar="N", help="captions of each photograph"),
+    option(
+        "--sample",
+        type=positive,
+        metavar="N",
+        help="draw N captions of each photograph in place of the best",
+    ),
+    option(
+        "--temperature",
+        type=temperature,
+        metavar="X",
+        help="of --sample: below 1 nearer to the most probable words (default: 1)",
+    ),
+    option("--seed", type=int, metavar="N", help="of --sample: draws the same again (default: 0)"),
     option(
         "--out",
         type=Path,
@@ -40,7 +55,7 @@ from satlib.errors import SatlibError
         "--table",
         type=Path,
         metavar="FILE.csv",
-        help="add captions to a table, none twice; draw nothing",
+        help="add captions to a table, none of a model twice; draw nothing",
     ),
     ATTENTION,
     JSON,
@@ -52,18 +67,26 @@ def caption(options: argparse.Namespace) -> int:
 
     # The model as it was named: that is how --json names it.
     model = options.model or Path(installed.PHOTOGRAPHS)
-    photos = captioning.waiting(options.photos, options.table, options.out)
-    if options.table:
-        outputs.note(f"{len(photos):,} are not in {options.table} yet")
+    drawing = (options.temperature, options.seed)
+    searching = options.beam or options.best > 1
+    if options.sample and searching:
+        raise SatlibError(
+            "--sample draws captions, --best and --beam search them: give one of both"
+        )
+    if not options.sample and drawing != (None, None):
+        raise SatlibError("--temperature and --seed are of drawn captions: add --sample N")
 
     results = captioning.caption_folder(
-        photos,
+        options.photos,
         inputs.captioner_of(model, options),
         options.table,
         options.out,
         options.best,
         options.beam,
         options.animate,
+        options.sample or 0,
+        options.temperature or 1.0,
+        options.seed or 0,
     )
     found = []  # without the maps, which would fill the memory
     left_out = 0
@@ -78,13 +101,15 @@ def caption(options: argparse.Namespace) -> int:
 
     if options.json and found:
         outputs.print_json(found)
+    elif found and (options.sample or options.best > 1):
+        print(_variety(found))
     # If nothing could be read, the mistake is in what was asked for.
     if left_out and not found:
         return 2
     return 1 if left_out else 0
 
 
-def _as_json(result: captioning.Result, model: Path) -> dict[str, object]:
+def _as_json(result: captioning.Result, model: Path) -> dict[str, Any]:
     """A photograph as --json prints it (docs/scripts.md)."""
     return {
         "image": str(result.path),
@@ -94,13 +119,28 @@ def _as_json(result: captioning.Result, model: Path) -> dict[str, object]:
     }
 
 
+def _variety(found: list[dict[str, Any]]) -> str:
+    """How varied several captions of each photograph are."""
+    captions = []
+    distinct = 0  # of each photograph
+    for photo in found:
+        texts = [caption["caption"] for caption in photo["captions"]]
+        captions += texts
+        distinct += len(set(texts))
+    words = set(" ".join(captions).split())
+    return (
+        f"{len(captions):,} captions, {distinct / len(found):.1f} distinct ones of a photograph; "
+        f"{len(set(captions)):,} distinct in all, of {len(words):,} words"
+    )
+
+
 def _print(result: captioning.Result) -> None:
-    """Print each caption on a line, and below them the file, the confidences and what was drawn."""
+    """Print each caption on a line, and below them the file, the scores and what was drawn."""
     for caption in result.captions:
         print(caption.text or "(no words)")
 
-    sure = ", ".join(f"{caption.confidence:.0%}" for caption in result.captions)
-    about = [str(result.path), f"{sure} sure"]
+    scores = ", ".join(f"{caption.confidence:.2f}" for caption in result.captions)
+    about = [str(result.path), f"score {scores}"]
     about += [str(file) for file in (result.picture, result.animation) if file]
     line = "; ".join(about)
     if sys.stdout.isatty():  # faint, so that the captions stand out

@@ -30,10 +30,14 @@ from satlib.data.caption_set import (
     split_name,
 )
 from satlib.errors import SatlibError
-from satlib.files import read_lines, read_text
+from satlib.files import read_lines, read_text, require_writable
 
 # The name of a table -> the folder that its images lie in, relative to the table's.
 TABLES = {"captions.csv": "", "captions.txt": "Images"}
+
+# The columns of what `satlib.captioning` writes, now and earlier: captions of a model.
+MACHINE = ["image", "caption", "score", "model"]
+EARLIER_MACHINE = ["image", "caption", "confidence"]
 
 # SPLIT<tab>NUMBER NUMBER ... on a line; the split "none" is that of the photographs in no split.
 _SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")
@@ -70,6 +74,7 @@ def beside(folder: Path) -> CaptionSet | None:
 
     rows = []
     for image, text in texts.items():
+        require_writable(image)
         captions = [line for _, line in read_lines(text)] if text.is_file() else []
         # A row without captions, too: `assemble` lists the photographs that lack them.
         rows.append(Row(str(text), image, captions))
@@ -204,6 +209,12 @@ def _read(table: Path) -> Iterator[Row]:
         raise SatlibError(
             f"{table}: the first line must name the columns image,caption; "
             f"it is {','.join(columns)}"
+        )
+
+    # A model that learns its own captions learns its mistakes.
+    if set(MACHINE) <= set(columns) or columns == EARLIER_MACHINE:
+        raise SatlibError(
+            f"{table} has the captions that satlib wrote, not a person's; give it another name"
         )
 
     last = reader.line_num
