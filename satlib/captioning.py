@@ -206,6 +206,9 @@ def _opened(path: Path, author: str) -> Iterator["Table"]:
     path = path.expanduser()
     # The lock is of the file, by whichever link it is named.
     file = Path(os.path.realpath(path))
+    # Not made: with a folder's name mistyped, everything would be captioned again.
+    if not file.parent.is_dir():
+        raise SatlibError(f"cannot write {path}: {path.parent} is no folder; check the path")
     with files.locked(path, file.with_name(f".{file.name}.lock")):
         yield Table(path, author)
 

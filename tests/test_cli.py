@@ -15,7 +15,7 @@ from PIL import Image
 import satlib as package
 from satlib import cli
 from satlib.data import scenes
-from satlib.evaluation import animation
+from satlib.evaluation import animation, metrics
 from satlib.model import installed
 from satlib.model.captioner import Captioner
 
@@ -182,7 +182,7 @@ def test_caption_gives_json_and_a_picture_for_each_photograph(run, folder, tmp_p
     results = json.loads(output.out)
     assert [result["image"] for result in results] == [str(folder / "3.jpg"), str(other)]
     assert results[0].keys() == {"image", "picture", "animation", "captions"}
-    keys = {"model", "caption", "words", "log_probability", "confidence"}
+    keys = {"model", "caption", "words", "log_probability", "score"}
     assert results[0]["captions"][0].keys() == keys
 
     # Four captions need a beam of four, though two were asked for.
@@ -190,7 +190,8 @@ def test_caption_gives_json_and_a_picture_for_each_photograph(run, folder, tmp_p
     assert len(captions) == 4
     words = [caption.words for caption in captions]
     assert [each["words"] for each in results[1]["captions"]] == words
-    assert (tmp_path / "3.png").read_bytes() != (tmp_path / "3-2.png").read_bytes()
+    first, second = (Path(result["picture"]).read_bytes() for result in results)
+    assert first != second
 
 
 def test_caption_prints_each_caption_above_its_photograph(run, folder, tmp_path, capsys):
@@ -199,7 +200,7 @@ def test_caption_prints_each_caption_above_its_photograph(run, folder, tmp_path,
     captions = Captioner.load(run[1]).caption(paths)
     expected = []
     for path, caption in zip(paths, captions, strict=True):
-        expected += [caption.text, f"  {path}; {caption.confidence:.0%} sure"]
+        expected += [caption.text, f"  {path}; score {caption.confidence:.2f}"]
     assert capsys.readouterr().out.splitlines() == expected
 
 
@@ -239,7 +240,7 @@ def test_a_folder_is_captioned_into_a_table_that_a_stop_leaves_whole(run, tmp_pa
     satlib(*command)
     assert table.read_text(encoding="utf-8") == whole
     output = capsys.readouterr()
-    assert output.out.count("sure") == 2
+    assert output.out.count("; score ") == 2
     assert output.err == f"2 are not in {table} yet\n"
 
     # How much is left to do is no result.
@@ -259,8 +260,10 @@ def test_a_script_captions_a_folder(run, folder, tmp_path, monkeypatch, capsys):
     (photos / "1.jpg").write_text("<html>")
 
     text = (DOCS / "scripts.md").read_text(encoding="utf-8")
-    (lines,) = re.findall(r"^```python\n([^`]+caption_folder[^`]+)```$", text, re.MULTILINE)
-    exec(lines, {})
+    folder_lines, score_lines = re.findall(
+        r"^```python\n([^`]+machine-captions[^`]+)```$", text, re.MULTILINE
+    )
+    exec(folder_lines, {})
     printed = capsys.readouterr().out
     captions = Captioner.load(run[1]).caption([photos / "0.jpg", photos / "2.jpg"])
     assert f"{photos / '0.jpg'} {captions[0].text}\n" in printed
@@ -268,7 +271,7 @@ def test_a_script_captions_a_folder(run, folder, tmp_path, monkeypatch, capsys):
     assert "cannot read the image photographs/1.jpg" in printed.replace("\\", "/")
 
     # What is in the table is left out; what could not be read is tried again.
-    (again,) = package.caption_folder("photographs", table="captions.csv")
+    (again,) = package.caption_folder("photographs", table="machine-captions.csv")
     assert again.path == photos / "1.jpg"
     assert again.error
     assert not again.captions
@@ -277,9 +280,55 @@ def test_a_script_captions_a_folder(run, folder, tmp_path, monkeypatch, capsys):
     pictures = photos / "pictures"
     for _ in range(2):
         results = list(package.caption_folder(photos, Captioner.load(run[1]), out=pictures))
-        drawn = [result.picture for result in results]
-        assert sorted(filter(None, drawn)) == [pictures / "0.png", pictures / "2.png"]
+        drawn = [result.picture for result in results if result.picture]
+        assert [path.stem[:2] for path in drawn] == ["0-", "2-"]
+        assert sorted(pictures.iterdir()) == drawn
         assert len(results) == 3
+
+    # Scored against a person's, as the page does it.
+    (photos / "captions.csv").write_text(
+        "image,caption\n0.jpg,a red circle\n2.jpg,a green square\n", encoding="utf-8"
+    )
+    with open(photos / "captions.csv", encoding="utf-8") as file:
+        references = {row["image"]: [row["caption"]] for row in csv.DictReader(file)}
+    texts = {"0.jpg": captions[0].text, "2.jpg": captions[1].text}
+    capsys.readouterr()
+    exec(score_lines, {})
+    printed = capsys.readouterr().out
+    assert f"BLEU-1 {metrics.bleu(texts, references)['BLEU-1']:.1f}\n" in printed
+    assert "CIDEr" in printed
+
+
+def test_captions_are_drawn_and_their_variety_is_told(run, folder, tmp_path, capsys):
+    photos = [folder / "3.jpg", folder / "4.jpg"]
+    common = ["caption", *photos, "--model", run[1], "--table", tmp_path / "drawn.csv"]
+    drawing = ["--sample", 5, "--temperature", 2, "--seed", 3]
+    satlib(*common, *drawing)
+    *captions, line = capsys.readouterr().out.splitlines()
+    samples = Captioner.load(run[1]).samples(photos, 5, 2.0, 3)
+    texts = [[caption.text for caption in each] for each in samples]
+    assert captions[:5] == [text or "(no words)" for text in texts[0]]
+
+    distinct = (len(set(texts[0])) + len(set(texts[1]))) / 2
+    everything = texts[0] + texts[1]
+    words = {word for text in everything for word in text.split()}
+    assert line == (
+        f"10 captions, {distinct:.1f} distinct ones of a photograph; "
+        f"{len(set(everything))} distinct in all, of {len(words)} words"
+    )
+    # The best three are told of likewise, one caption is not.
+    satlib(*common, "--best", 3)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("6 captions, 3.0 distinct ones")
+    satlib(*common)
+    assert "distinct" not in capsys.readouterr().out
+
+    for words in (["--sample", 2, "--best", 2], ["--sample", 2, "--beam", 2]):
+        assert "one of both" in mistake(capsys, *common, *words)
+    for words in (["--temperature", 2], ["--seed", 0]):
+        assert "add --sample" in mistake(capsys, *common, *words)
+    for value in ("0", "nan", "-1", "hot"):
+        with pytest.raises(SystemExit):
+            satlib(*common, "--sample", 2, f"--temperature={value}")
 
 
 def test_caption_animates(folder, tmp_path, monkeypatch, capsys):
