@@ -38,14 +38,6 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def temperature(text: str) -> float:
-    """A temperature at which softmax neither overflows nor forgets what it was given."""
-    # argparse says of a text that is no number that it is invalid.
-    if not 0.01 <= float(text) <= 100:
-        raise argparse.ArgumentTypeError(f"must be from 0.01 to 100, not {text}")
-    return float(text)
-
-
 SPLITS = ("train", "dev", "test")
 A_MODEL = "a run's folder, a model file, or the name of a model that comes with satlib"
 

@@ -20,7 +20,6 @@ from satlib.cli.options import (
     command,
     option,
     positive,
-    temperature,
 )
 from satlib.errors import SatlibError
 
@@ -38,11 +37,12 @@ from satlib.errors import SatlibError
     ),
     option(
         "--temperature",
-        type=temperature,
+        type=float,
+        default=1.0,
         metavar="X",
         help="of --sample: below 1 nearer to the most probable words (default: 1)",
     ),
-    option("--seed", type=int, metavar="N", help="of --sample: draws the same again (default: 0)"),
+    option("--seed", type=int, default=0, metavar="N", help="of --sample: the same draws the same"),
     option(
         "--out",
         type=Path,
@@ -67,14 +67,13 @@ def caption(options: argparse.Namespace) -> int:
 
     # The model as it was named: that is how --json names it.
     model = options.model or Path(installed.PHOTOGRAPHS)
-    drawing = (options.temperature, options.seed)
-    searching = options.beam or options.best > 1
-    if options.sample and searching:
+    of_search = options.beam or options.best > 1
+    of_sample = options.temperature != 1 or options.seed
+    misplaced = of_search if options.sample else of_sample
+    if misplaced:
         raise SatlibError(
-            "--sample draws captions, --best and --beam search them: give one of both"
+            "--temperature and --seed go with --sample; --best and --beam go without it"
         )
-    if not options.sample and drawing != (None, None):
-        raise SatlibError("--temperature and --seed are of drawn captions: add --sample N")
 
     results = captioning.caption_folder(
         options.photos,
@@ -85,8 +84,8 @@ def caption(options: argparse.Namespace) -> int:
         options.beam,
         options.animate,
         options.sample or 0,
-        options.temperature or 1.0,
-        options.seed or 0,
+        options.temperature,
+        options.seed,
     )
     found = []  # without the maps, which would fill the memory
     left_out = 0
@@ -122,15 +121,14 @@ def _as_json(result: captioning.Result, model: Path) -> dict[str, Any]:
 def _variety(found: list[dict[str, Any]]) -> str:
     """How varied several captions of each photograph are."""
     captions = []
-    distinct = 0  # of each photograph
+    words = set()
     for photo in found:
-        texts = [caption["caption"] for caption in photo["captions"]]
-        captions += texts
-        distinct += len(set(texts))
-    words = set(" ".join(captions).split())
+        for caption in photo["captions"]:
+            captions.append((photo["image"], caption["caption"]))
+            words.update(caption["words"])
     return (
-        f"{len(captions):,} captions, {distinct / len(found):.1f} distinct ones of a photograph; "
-        f"{len(set(captions)):,} distinct in all, of {len(words):,} words"
+        f"{len(captions):,} captions of {len(found):,} photographs: "
+        f"{len(set(captions)):,} distinct, {len(words):,} words"
     )
 
 

@@ -199,17 +199,29 @@ class Captioner(nn.Module):
 
         They are the model's own, in the order of drawing: `decoding.no_repeat` and the beam are of
         the search. What is drawn depends on the seed and the photograph, not on those before it.
+
+        Raises:
+            SatlibError: as for `captions`, or the temperature is not from 0.01 to 100.
         """
+        # Beyond, softmax overflows, or hardly anything is left of the model.
+        if not 0.01 <= temperature <= 100:
+            raise SatlibError(f"the temperature must be from 0.01 to 100, not {temperature}")
         captions: list[list[Caption]] = []
         with self.evaluating():
             for pixels in self._batches(photos):
                 vectors = self.annotations(pixels.to(self.device))  # (B, L, D)
-                for square, a in zip(pixels, vectors, strict=True):
-                    own = zlib.crc32(square.numpy().tobytes())
+                for square, own in zip(pixels, vectors, strict=True):
+                    a = own.expand(count, -1, -1)  # (count, L, D)
                     with torch.random.fork_rng():
-                        torch.manual_seed(seed + own)
-                        drawn = self._drawn(a.expand(count, -1, -1), temperature)
-                    captions.append(drawn)
+                        torch.manual_seed(seed + zlib.crc32(square.numpy().tobytes()))
+                        drawn = search.rollout(
+                            self.decoder,
+                            self.decoder.project(a),
+                            self.decoder.initial_state(a),
+                            self.recipe.decoding.max_length,
+                            temperature,
+                        )
+                    captions.append([self.read(hypothesis) for hypothesis in drawn.hypotheses()])
         return captions
 
     def _batches(self, photos: Sequence[images.Given]) -> Iterator[Tensor]:
@@ -221,27 +233,6 @@ class Captioner(nn.Module):
         for some in chunks(photos, self.encoder.at_once):
             squares = [images.square(images.photo_of(photo), self.view) for photo in some]
             yield torch.stack([images.to_tensor(square) for square in squares])
-
-    def _drawn(self, a: Tensor, temperature: float) -> list[Caption]:
-        """A caption drawn for each row of annotation vectors (B, L, D)."""
-        decoder = self.decoder
-        drawn = search.rollout(
-            decoder,
-            decoder.project(a),
-            decoder.initial_state(a),
-            self.recipe.decoding.max_length,
-            temperature,
-        )
-        captions = []
-        for row, length in enumerate(drawn.lengths.tolist()):
-            hypothesis = Hypothesis(
-                drawn.words[row, : length - 1].tolist(),
-                drawn.log_p[row].sum().item(),
-                drawn.alphas[row, :length].cpu(),
-                drawn.betas[row, :length].cpu(),
-            )
-            captions.append(self.read(hypothesis))
-        return captions
 
     @torch.inference_mode()
     def hypotheses(
