@@ -302,13 +302,14 @@ class Table:
             ) from error
 
         if unfinished:
-            files.note(f"{self.path}: the last line is unfinished; it is dropped")
+            # In place, which also a full disk allows.
+            with files.writing(self.path):
+                os.truncate(self.path, len(raw) - len(unfinished))
+            files.note(f"{self.path}: the last line was unfinished, and is dropped")
         if columns == EARLIER_MACHINE:
-            files.note(f"{self.path}: its rows name no model; they stay, and count for none")
             rows = [[*row, ""] for row in rows]
-        if unfinished or columns == EARLIER_MACHINE:
-            # In its own place, where a link may lead to it.
             files.write_text(self.file, _lines([MACHINE, *rows]))
+            files.note(f"{self.path}: its rows name no model; they stay, and count for none")
         return rows
 
 

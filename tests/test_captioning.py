@@ -80,7 +80,7 @@ class TestStops:
                 run(captioner, best=2)
                 assert content() == whole
                 # A heading is completed; any other line is dropped, which is said.
-                said = "the last line is unfinished" in capsys.readouterr().err
+                said = "the last line was unfinished" in capsys.readouterr().err
                 assert said == bool(unfinished and place >= len(HEADING))
 
     def test_a_full_disk_is_one_line_and_costs_nothing(self, captioner, monkeypatch):
