@@ -54,7 +54,7 @@ def caption_folder(
         photos: image files, and folders, from which all images are taken but hidden ones.
         model: a captioner, or what `satlib.load` takes; by default the model for photographs.
         table: a CSV file, to which captions are added; a photograph that has its captions there,
-            by this model and this way of decoding, is left out. Nobody else may write it meanwhile.
+            by this model and this way of decoding, is left out. Its folder must exist.
         out: the folder for pictures; with a table none are drawn.
         best: the number of captions of each photograph.
         beam: the beam width, raised to `best`; by default the recipe's.
