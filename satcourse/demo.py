@@ -165,7 +165,7 @@ def _caption_photographs(say: Say, out: Path, model: Path, paths: Sequence[Path]
         plots.attention_figure(
             photo, caption.words, caption.alphas, caption.betas, picture, captioner.view
         )
-        print(f"   {path.stem:10} {caption.text} ({caption.confidence:.0%} sure)")
+        print(f"   {path.stem:10} {caption.text} (score {caption.confidence:.2f})")
         print(f"{'':14}({PHOTOGRAPHS[path.name]})")
     print(
         "   It has to say something, even where it has never seen such a thing. "

@@ -5,12 +5,18 @@ it is used: `import satlib` stays quick.
 """
 
 import csv
+import io
+import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from satlib import files
 from satlib.errors import SatlibError
 
 if TYPE_CHECKING:
@@ -30,58 +36,6 @@ class Result:
     error: SatlibError | None = None  # why it cannot be read
 
 
-class Table:
-    """A CSV file with a row for each caption, which grows with every photograph.
-
-    A photograph is in the table once one of its captions is; it is not captioned again.
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        # The file alone says what is done, whichever way the run before has ended.
-        with open(self.path, "a+", encoding="utf-8") as file:
-            file.seek(0)
-            self.done = {row[0] for row in csv.reader(file) if row}
-            if not self.done:
-                file.write("image,caption,confidence\n")
-
-    def add(self, photo: Path, captions: Sequence["Caption"]) -> None:
-        """Write the captions of a photograph."""
-        rows = []
-        for caption in captions:
-            values = caption.to_json()
-            rows.append([photo, values["caption"], values["confidence"]])
-        # Opened anew for each photograph: what is written is on the disk, and survives a stop.
-        with open(self.path, "a", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
-
-
-def waiting(
-    photos: Sequence[Path | str], table: Path | str | None = None, out: Path | str = "captions"
-) -> list[Path]:
-    """The photographs of files and folders that are not in the table yet, in order.
-
-    Folders are searched with all that is inside them, but for `out`: pictures of attention maps
-    are not photographs. A folder without any is in the list itself, and read as an error.
-    """
-    from satlib.data import images
-
-    found: list[Path] = []
-    for path in map(Path, photos):
-        inside = [file for file in images.files_in(path) if Path(out) not in file.parents]
-        if inside:
-            found += inside
-        else:
-            found.append(path)
-
-    # By its path as it is given: the same photograph by another path counts as another one.
-    if table is not None:
-        done = Table(table).done
-        found = [path for path in found if str(path) not in done]
-    return found
-
-
 def caption_folder(
     photos: Path | str | Sequence[Path | str],
     model: "Captioner | Path | str | None" = None,
@@ -90,21 +44,28 @@ def caption_folder(
     best: int = 1,
     beam: int | None = None,
     animate: bool = False,
+    sample: int = 0,
+    temperature: float = 1.0,
+    seed: int = 0,
 ) -> Iterator[Result]:
     """Caption photographs; yields each one's result once it is in the table, and its files written.
 
     Args:
-        photos: image files, and folders, from which all images are taken (`waiting`).
+        photos: image files, and folders, from which all images are taken but hidden ones.
         model: a captioner, or what `satlib.load` takes; by default the model for photographs.
-        table: a CSV file, to which captions are added; a photograph that is in it is left out.
+        table: a CSV file, to which captions are added; a photograph that has its captions there,
+            by this model and this way of decoding, is left out. Its folder must exist.
         out: the folder for pictures; with a table none are drawn.
         best: the number of captions of each photograph.
         beam: the beam width, raised to `best`; by default the recipe's.
         animate: whether an animation is written into `out` for each photograph.
+        sample: draw so many captions of each photograph (`Captioner.samples`), in place of the best.
+        temperature: of what is drawn: below 1 nearer to the most probable words.
+        seed: the same seed draws the same captions.
 
     Raises:
-        SatlibError: there is no such model. A photograph that cannot be read has a result with the
-            error in it instead.
+        SatlibError: there is no such model, or the table is another's, in use, damaged or cannot
+            be written. A photograph that cannot be read has a result with the error in it instead.
     """
     from satlib.evaluation import animation, plots
     from satlib.model import installed
@@ -112,71 +73,248 @@ def caption_folder(
 
     if isinstance(photos, Path | str):
         photos = [photos]
-    out = Path(out)
-    paths = waiting(photos, table, out)
-    rows = Table(table) if table is not None else None
+    out = Path(out).expanduser()
+    paths = _photographs(photos, out)
 
     if isinstance(model, Captioner):
         captioner = model
     else:
         captioner = Captioner.load(model or installed.PHOTOGRAPHS, installed.device())
-    beam = max(beam or captioner.recipe.decoding.beam, best)  # a narrower beam has fewer captions
+    if sample:
+        describe = partial(captioner.samples, count=sample, temperature=temperature, seed=seed)
+        how = f"temperature {temperature:g} seed {seed}"
+    else:
+        # A narrower beam has fewer captions.
+        beam = max(beam or captioner.recipe.decoding.beam, best)
+        describe = partial(captioner.captions, beam=beam)
+        how = f"beam {beam}"
+    count = sample or best
 
-    stems = Counter[str]()
-    for path, photo, captions in _captioned(captioner, paths, beam):
-        if isinstance(photo, SatlibError):
-            yield Result(path, error=photo)
-            continue
-        first = captions[0]
-        captions = captions[:best]
+    if table is None:
+        opened = nullcontext()
+    else:
+        opened = _opened(Path(table), f"{captioner.id} {how}")
+    with opened as rows:
+        if rows:
+            paths = rows.waiting(paths, count)
 
-        # Photographs of different folders may have the same name: 3.png, 3-2.png.
-        stems[path.stem] += 1
-        number = f"-{stems[path.stem]}" if stems[path.stem] > 1 else ""
-        file = out / f"{path.stem}{number}.png"
+        batches = _captioned(describe, paths, captioner.encoder.at_once, rows)
+        for path, photo, captions in batches:
+            if isinstance(photo, SatlibError):
+                yield Result(path, error=photo)
+                continue
+            first = captions[0]
+            captions = captions[:count]
 
-        picture = None
-        if rows is None:
-            picture = file
-            plots.attention_figure(
-                photo, first.words, first.alphas, first.betas, picture, captioner.view
-            )
-        moving = None
-        if animate and first.words:  # a caption without words has no frames
-            moving = file.with_suffix(".webp")
-            animation.animate(photo, first.words, first.alphas, moving, captioner.view)
+            name = _name_of(path)
+            picture = None
+            if rows is None:
+                picture = out / f"{name}.png"
+                plots.attention_figure(
+                    photo, first.words, first.alphas, first.betas, picture, captioner.view
+                )
+            moving = None
+            if animate and first.words:  # a caption without words has no frames
+                moving = out / f"{name}.webp"
+                animation.animate(photo, first.words, first.alphas, moving, captioner.view)
 
-        # Last, so that a photograph of the table has all its files.
-        if rows is not None:
-            rows.add(path, captions)
-        yield Result(path, captions, picture, moving)
+            # Last, so that a photograph of the table has all its files.
+            if rows:
+                rows.add(path, captions)
+            yield Result(path, captions, picture, moving)
+
+
+def _photographs(photos: Sequence[Path | str], out: Path) -> list[Path]:
+    """The photographs in files and folders, in order.
+
+    Pictures of attention maps, in the folder `out`, are none. A folder without photographs is in
+    the list itself, and read as an error.
+    """
+    from satlib.data import images
+
+    drawings = Path(os.path.realpath(out))
+    found: list[Path] = []
+    for path in photos:
+        path = Path(path).expanduser()
+        inside = images.files_in(path)
+
+        folder = Path(os.path.realpath(path))
+        if drawings == folder:
+            raise SatlibError(f"{out} has the photographs; draw into another folder: --out FOLDER")
+        if drawings.is_relative_to(folder):
+            # By the name that its files have here.
+            inner = path / drawings.relative_to(folder)
+            inside = [file for file in inside if inner not in file.parents]
+        found += inside or [path]
+    return found
+
+
+def _name_of(photo: Path) -> str:
+    """A name for a photograph's pictures that those of no other photograph have, in any run.
+
+    The digits after its own name are of its path: many folders have a 1.jpg, and some file systems
+    take A.jpg for a.jpg.
+    """
+    place = os.fsencode(os.path.realpath(photo))
+    # A file's name with its ending may not be longer than 255 bytes.
+    return f"{photo.stem[:40]}-{sha256(place).hexdigest()[:8]}"
 
 
 def _captioned(
-    captioner: "Captioner", paths: Sequence[Path], beam: int
+    describe: Callable[[Sequence["Image"]], list[list["Caption"]]],
+    paths: Sequence[Path],
+    at_once: int,
+    rows: "Table | None",
 ) -> Iterator[tuple[Path, "Image | SatlibError", "list[Caption]"]]:
-    """Each path, its photograph, and all captions of the beam; or why there is no photograph."""
+    """Each path, its photograph, and its captions; or why there is no photograph."""
     from satlib.data.batches import chunks
-    from satlib.files import read_ahead
 
     # As many as suit the encoder go through it together, while the next are read.
-    batches = chunks(paths, captioner.encoder.at_once)
-    photos_of_batches = read_ahead(lambda batch: [_read(path) for path in batch], batches)
+    batches = chunks(paths, at_once)
+    photos_of_batches = files.read_ahead(
+        lambda batch: [_read(path, rows) for path in batch], batches
+    )
     for batch, photos in zip(batches, photos_of_batches, strict=True):
         readable = [photo for photo in photos if not isinstance(photo, SatlibError)]
-        found = iter(captioner.captions(readable, beam))
+        found = iter(describe(readable))
         for path, photo in zip(batch, photos, strict=True):
             yield path, photo, [] if isinstance(photo, SatlibError) else next(found)
 
 
-def _read(path: Path) -> "Image | SatlibError":
+def _read(path: Path, rows: "Table | None") -> "Image | SatlibError":
     """A photograph, or why there is none."""
     from satlib.data import images
 
     # Returned, not raised: one broken file must not end the captioning of thousands.
     try:
+        if rows:
+            rows.name_of(path)
         if path.is_dir():  # one without photographs, or it would have been searched
-            raise SatlibError(f"the image {path / '*.jpg'} does not exist; check the path")
+            raise SatlibError(f"{path} has no images; check the path")
         return images.open_photo(path)
     except SatlibError as error:
         return error
+
+
+# --- The table --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: Path, author: str) -> Iterator["Table"]:
+    """A table that no other process may open meanwhile."""
+    files.require_writable(author)
+    path = path.expanduser()
+    # The lock is of the file, by whichever link it is named.
+    file = Path(os.path.realpath(path))
+    # Not made: with a folder's name mistyped, everything would be captioned again.
+    if not file.parent.is_dir():
+        raise SatlibError(f"cannot write {path}: {path.parent} is no folder; check the path")
+    with files.locked(path, file.with_name(f".{file.name}.lock")):
+        yield Table(path, author)
+
+
+class Table:
+    """A CSV file with a row for each caption, which grows with every photograph.
+
+    The file alone says what is done, whichever way the run before has ended. A photograph is known
+    by where its file is, however its path is written; its captions count for one author.
+
+    Raises:
+        SatlibError: the file is not such a table, or cannot be read or written.
+    """
+
+    def __init__(self, path: Path, author: str) -> None:
+        """author: the model, and how it decodes, as in the column "model"."""
+        self.path = path
+        self.file = Path(os.path.realpath(path))
+        self.author = author
+        self.counts = Counter[tuple[str, str]]()  # captions of a photograph by an author
+        for image, _, _, model in self._rows():
+            place = os.path.realpath(self.file.parent / image)
+            self.counts[place, model] += 1
+
+    def waiting(self, photos: Sequence[Path], count: int) -> list[Path]:
+        """The photographs that do not have so many captions yet, each once."""
+        found: dict[str, Path] = {}
+        for photo in photos:
+            place = os.path.realpath(photo)
+            if self.counts[place, self.author] < count:
+                found.setdefault(place, photo)
+        files.note(f"not in {self.path} yet: {len(found):,}")
+        return list(found.values())
+
+    def name_of(self, photo: Path) -> str:
+        """What the column "image" has: from the table's folder, it leads to the photograph.
+
+        Raises:
+            SatlibError: it cannot stand in a table.
+        """
+        name = photo.absolute()
+        # A table beside or above its photographs can be moved with them.
+        if not photo.is_absolute() and name.is_relative_to(self.file.parent):
+            name = name.relative_to(self.file.parent)
+        files.require_writable(str(name))
+        return str(name)
+
+    def add(self, photo: Path, captions: Sequence["Caption"]) -> None:
+        """Write the captions of a photograph, but those that are there from a run before."""
+        rows = []
+        known = self.counts[os.path.realpath(photo), self.author]
+        for caption in captions[known:]:
+            values = caption.to_json()
+            rows.append([self.name_of(photo), values["caption"], values["score"], self.author])
+        self._append(_lines(rows))
+
+    def _append(self, text: str) -> None:
+        # Opened anew for each photograph: what is written is on the disk, and survives a stop.
+        with (
+            files.writing(self.path),
+            open(self.path, "a", encoding="utf-8", newline="") as file,
+        ):
+            file.write(text)
+
+    def _rows(self) -> list[list[str]]:
+        """The rows of the file, which is begun, repaired or refused."""
+        from satlib.data.folder import EARLIER_MACHINE, MACHINE
+
+        raw = files.read_bytes(self.path) if self.path.exists() else b""
+        heading = _lines([MACHINE])
+        if heading.encode().startswith(raw):
+            self._append(heading[len(raw) :])
+            return []
+
+        # A kill or a full disk may have left a part of a line, even of a letter.
+        whole, line_break, unfinished = raw.rpartition(b"\n")
+        text = files.text_of(whole + line_break, self.path)
+        lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+        rows = []
+        try:
+            columns = next(lines, [])
+            if columns not in (MACHINE, EARLIER_MACHINE):
+                raise csv.Error(f"its columns are not {heading.strip()}, as satlib writes them")
+            for row in filter(None, lines):  # but for blank lines
+                if len(row) != len(columns):
+                    raise csv.Error(f"{len(row)} columns in place of {len(columns)}")
+                rows.append(row)
+        except csv.Error as error:
+            raise SatlibError(
+                f"{self.path}, line {lines.line_num}: {error}; name another table, or mend the line"
+            ) from error
+
+        if unfinished:
+            # In place, which also a full disk allows.
+            with files.writing(self.path):
+                os.truncate(self.path, len(raw) - len(unfinished))
+            files.note(f"{self.path}: the last line was unfinished, and is dropped")
+        if columns == EARLIER_MACHINE:
+            rows = [[*row, ""] for row in rows]
+            files.write_text(self.file, _lines([MACHINE, *rows]))
+            files.note(f"{self.path}: its rows name no model; they stay, and count for none")
+        return rows
+
+
+def _lines(rows: Sequence[Sequence[Any]]) -> str:
+    """Rows as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

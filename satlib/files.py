@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import safetensors
+from filelock import FileLock, Timeout
 from msgspec import Meta
 from tqdm import tqdm
 
@@ -43,11 +44,23 @@ def read_text(path: Path) -> str:
     Raises:
         SatlibError: the file cannot be read, or is not UTF-8 (with the line number).
     """
+    return text_of(read_bytes(path), path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        SatlibError: the file cannot be read.
+    """
     try:
-        raw = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise SatlibError(f"cannot read {path}: {error.strerror}") from error
 
+
+def text_of(raw: bytes, path: Path) -> str:
+    """What was read from a file as text; errors as for `read_text`."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -81,6 +94,50 @@ def decode(text: str, kind: type[Kind], where: str, what: str, advice: str) -> K
 
 # --- Writing ----------------------------------------------------------------------------------
 
+# Python's stand-ins for bytes that are not UTF-8, and line breaks.
+_UNWRITABLE = re.compile(r"[\r\n\ud800-\udfff]")
+
+
+def require_writable(name: str) -> None:
+    """Refuse the name of a file that cannot stand in a line of UTF-8 text."""
+    if _UNWRITABLE.search(name):
+        raise SatlibError(f"the name {name!r} is not UTF-8, or has a line break; rename the file")
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name the file that a block writes, if it cannot.
+
+    Raises:
+        SatlibError: the disk is full, or the folder is missing or cannot be written to.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SatlibError(
+            f"cannot write {path}: {error.strerror}; free some space or choose another folder"
+        ) from error
+
+
+@contextlib.contextmanager
+def locked(path: Path, lock: Path) -> Iterator[None]:
+    """Hold a file or a folder, so that no second process mixes its writing with the first's.
+
+    The lock ends with its process. Its file stays: deleting it could let two processes in.
+
+    Raises:
+        SatlibError: another process holds it; or as for `writing`.
+    """
+    with writing(path):
+        try:
+            held = FileLock(lock, timeout=0).acquire()
+        except Timeout as error:
+            raise SatlibError(
+                f"{path} is in use by another process; wait for it, or choose another name"
+            ) from error
+    with held:
+        yield
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -90,22 +147,19 @@ def replacing(path: Path) -> Iterator[Path]:
     if the writing process is killed.
 
     Raises:
-        SatlibError: the disk is full, or the folder cannot be written to.
+        SatlibError: as for `writing`.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield partial
 
-        # The content has to be on the disk before the name is. Opened for writing, because Windows
-        # flushes nothing else.
-        with open(partial, "r+b") as written:
-            os.fsync(written.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise SatlibError(
-            f"cannot write {path}: {error.strerror}; free some space or choose another folder"
-        ) from error
+            # The content has to be on the disk before the name is. Opened for writing, because
+            # Windows flushes nothing else.
+            with open(partial, "r+b") as written:
+                os.fsync(written.fileno())
+            partial.replace(path)
     finally:
         # There is none after a success, and no folder if the parent is a file.
         with contextlib.suppress(OSError):
@@ -284,6 +338,12 @@ def say(line: str) -> None:
         tqdm.write(line)
         # A log file or a pipe would otherwise show the line only much later.
         sys.stdout.flush()
+
+
+def note(line: str) -> None:
+    """Write what is neither a result nor a mistake to standard error; nothing with --quiet."""
+    if not quiet:
+        print(line, file=sys.stderr)
 
 
 # --- Threads ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from refusals import refused
 import satlib as package
 from satlib import cli
 from satlib.data import scenes
-from satlib.evaluation import animation
+from satlib.evaluation import animation, metrics
 from satlib.model import installed
 from satlib.model.captioner import Captioner
 
@@ -183,7 +183,7 @@ def test_caption_gives_json_and_a_picture_for_each_photograph(run, folder, tmp_p
     results = json.loads(output.out)
     assert [result["image"] for result in results] == [str(folder / "3.jpg"), str(other)]
     assert results[0].keys() == {"image", "picture", "animation", "captions"}
-    keys = {"model", "caption", "words", "log_probability", "confidence"}
+    keys = {"model", "caption", "words", "log_probability", "score"}
     assert results[0]["captions"][0].keys() == keys
 
     # Four captions need a beam of four, though two were asked for.
@@ -191,7 +191,8 @@ def test_caption_gives_json_and_a_picture_for_each_photograph(run, folder, tmp_p
     assert len(captions) == 4
     words = [caption.words for caption in captions]
     assert [each["words"] for each in results[1]["captions"]] == words
-    assert (tmp_path / "3.png").read_bytes() != (tmp_path / "3-2.png").read_bytes()
+    first, second = (Path(result["picture"]).read_bytes() for result in results)
+    assert first != second
 
 
 def test_caption_prints_each_caption_above_its_photograph(run, folder, tmp_path, capsys):
@@ -200,7 +201,7 @@ def test_caption_prints_each_caption_above_its_photograph(run, folder, tmp_path,
     captions = Captioner.load(run[1]).caption(paths)
     expected = []
     for path, caption in zip(paths, captions, strict=True):
-        expected += [caption.text, f"  {path}; {caption.confidence:.0%} sure"]
+        expected += [caption.text, f"  {path}; score {caption.confidence:.2f}"]
     assert capsys.readouterr().out.splitlines() == expected
 
 
@@ -216,7 +217,7 @@ def test_caption_ends_with_2_if_it_can_read_nothing(run, tmp_path, capsys):
     assert line == f"satlib: the image {missing} does not exist; check the path\n"
 
 
-def test_a_folder_is_captioned_into_a_table_that_a_stop_leaves_whole(run, tmp_path, capsys):
+def test_a_folder_is_captioned_into_a_table(run, tmp_path, capsys):
     # The comma in the name must not begin another column.
     photos = tmp_path / "lakes, 2024"
     for number in range(5):
@@ -233,15 +234,9 @@ def test_a_folder_is_captioned_into_a_table_that_a_stop_leaves_whole(run, tmp_pa
     images = [row["image"] for row in csv.DictReader(whole.splitlines())]
     assert images == [str(photos / name) for name in names]
 
-    # After a stop: the heading and three photographs are there.
-    lines = whole.splitlines(keepends=True)
-    table.write_text("".join(lines[:4]), encoding="utf-8")
     capsys.readouterr()
     satlib(*command)
-    assert table.read_text(encoding="utf-8") == whole
-    output = capsys.readouterr()
-    assert output.out.count("sure") == 2
-    assert output.err == f"2 are not in {table} yet\n"
+    assert capsys.readouterr().err == f"0 are not in {table} yet\n"
 
     # How much is left to do is no result.
     satlib(*command, "--quiet")
@@ -260,8 +255,10 @@ def test_a_script_captions_a_folder(run, folder, tmp_path, monkeypatch, capsys):
     (photos / "1.jpg").write_text("<html>")
 
     text = (DOCS / "scripts.md").read_text(encoding="utf-8")
-    (lines,) = re.findall(r"^```python\n([^`]+caption_folder[^`]+)```$", text, re.MULTILINE)
-    exec(lines, {})
+    folder_lines, score_lines = re.findall(
+        r"^```python\n([^`]+machine-captions[^`]+)```$", text, re.MULTILINE
+    )
+    exec(folder_lines, {})
     printed = capsys.readouterr().out
     captions = Captioner.load(run[1]).caption([photos / "0.jpg", photos / "2.jpg"])
     assert f"{photos / '0.jpg'} {captions[0].text}\n" in printed
@@ -269,18 +266,44 @@ def test_a_script_captions_a_folder(run, folder, tmp_path, monkeypatch, capsys):
     assert "cannot read the image photographs/1.jpg" in printed.replace("\\", "/")
 
     # What is in the table is left out; what could not be read is tried again.
-    (again,) = package.caption_folder("photographs", table="captions.csv")
+    (again,) = package.caption_folder("photographs", table="machine-captions.csv")
     assert again.path == photos / "1.jpg"
     assert again.error
     assert not again.captions
 
-    # Without a table, pictures are drawn, which are no photographs themselves.
-    pictures = photos / "pictures"
-    for _ in range(2):
-        results = list(package.caption_folder(photos, Captioner.load(run[1]), out=pictures))
-        drawn = [result.picture for result in results]
-        assert sorted(filter(None, drawn)) == [pictures / "0.png", pictures / "2.png"]
-        assert len(results) == 3
+    # Scored against a person's, as the page does it.
+    references = {"0.jpg": ["a red circle"], "2.jpg": ["a green square"]}
+    lines = "image,caption\n0.jpg,a red circle\n2.jpg,a green square\n"
+    (photos / "captions.csv").write_text(lines, encoding="utf-8")
+    texts = {"0.jpg": captions[0].text, "2.jpg": captions[1].text}
+    exec(score_lines, {})
+    printed = capsys.readouterr().out
+    assert f"BLEU-1 {metrics.bleu(texts, references)['BLEU-1']:.1f}\n" in printed
+    assert "CIDEr" in printed
+
+
+def test_captions_are_drawn_and_their_variety_is_told(run, folder, tmp_path, capsys):
+    photos = [folder / "3.jpg", folder / "4.jpg"]
+    common = ["caption", *photos, "--model", run[1], "--table", tmp_path / "drawn.csv"]
+    satlib(*common, "--sample", 5, "--temperature", 2, "--seed", 3)
+    *captions, variety = capsys.readouterr().out.splitlines()
+    first, second = Captioner.load(run[1]).samples(photos, 5, temperature=2.0, seed=3)
+    assert captions[:5] == [caption.text or "(no words)" for caption in first]
+
+    distinct = len({each.text for each in first}) + len({each.text for each in second})
+    words = {word for each in first + second for word in each.words}
+    expected = f"10 captions of 2 photographs: {distinct} distinct, {len(words)} words"
+    assert variety == expected
+
+    # The best ones are told of likewise, a single one is not.
+    satlib(*common, "--best", 3)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("6 captions of 2 photographs: 6 ")
+    satlib(*common, "--beam", 1)
+    assert "distinct" not in capsys.readouterr().out
+
+    for words in (["--sample", 2, "--best", 2], ["--sample", 2, "--beam", 2], ["--seed", 1]):
+        assert "go with --sample" in mistake(capsys, *common, *words)
+    assert "0.01 to 100" in mistake(capsys, *common, "--quiet", "--sample", 9, "--temperature", 0)
 
 
 def test_caption_animates(folder, tmp_path, monkeypatch, capsys):

@@ -158,5 +158,5 @@ def test_size_and_min_count_bound_the_vocabulary():
     frequent = Vocabulary.from_captions(captions, min_count=3)
     assert frequent.words[2:] == ("a",)
 
-    with pytest.raises(SatlibError, match="at least one word"):
+    with pytest.raises(SatlibError, match="no word occurs 1 times"):
         Vocabulary.from_captions([" . "])

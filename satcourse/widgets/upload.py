@@ -16,9 +16,9 @@ STILL = "> **Run > Run All Cells**, and here is a button that takes your photogr
 
 
 def show_caption(captioner: Captioner, photo: Image.Image) -> None:
-    """Print a photograph's greedy caption and how sure the model is, and display its scrubber."""
+    """Print a photograph's greedy caption and its score, and display its scrubber."""
     caption = captioner.caption([photo], beam=1)[0]
-    print(f"{caption.text} ({caption.confidence:.0%} sure)")
+    print(f"{caption.text} (score {caption.confidence:.2f})")
     display(Scrubber(captioner, {"your photograph": photo}))
 
 

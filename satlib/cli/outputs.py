@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from satlib import files
-
 if TYPE_CHECKING:
     from satlib.data.caption_set import CaptionSet
 
@@ -43,9 +41,3 @@ def print_rows(rows: dict[str, str]) -> None:
     width = max(map(len, rows))
     for name, line in rows.items():
         print(f"{name:{width}}  {line}")
-
-
-def note(line: str) -> None:
-    """Write what is neither a result nor a mistake to standard error; nothing with --quiet."""
-    if not files.quiet:
-        print(line, file=sys.stderr)

@@ -5,6 +5,7 @@ import platform
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from satlib import __version__, captioning
 from satlib.cli import inputs, outputs
@@ -29,6 +30,20 @@ from satlib.errors import SatlibError
     BEAM,
     option("--best", type=positive, default=1, metavar="N", help="captions of each photograph"),
     option(
+        "--sample",
+        type=positive,
+        metavar="N",
+        help="draw N captions of each photograph in place of the best",
+    ),
+    option(
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="of --sample: below 1 nearer to the most probable words (default: 1)",
+    ),
+    option("--seed", type=int, default=0, metavar="N", help="of --sample: the same draws the same"),
+    option(
         "--out",
         type=Path,
         metavar="FOLDER",
@@ -40,7 +55,7 @@ from satlib.errors import SatlibError
         "--table",
         type=Path,
         metavar="FILE.csv",
-        help="add captions to a table, none twice; draw nothing",
+        help="add captions to a table, none of a model twice; draw nothing",
     ),
     ATTENTION,
     JSON,
@@ -52,18 +67,25 @@ def caption(options: argparse.Namespace) -> int:
 
     # The model as it was named: that is how --json names it.
     model = options.model or Path(installed.PHOTOGRAPHS)
-    photos = captioning.waiting(options.photos, options.table, options.out)
-    if options.table:
-        outputs.note(f"{len(photos):,} are not in {options.table} yet")
+    of_search = options.beam or options.best > 1
+    of_sample = options.temperature != 1 or options.seed
+    misplaced = of_search if options.sample else of_sample
+    if misplaced:
+        raise SatlibError(
+            "--temperature and --seed go with --sample; --best and --beam go without it"
+        )
 
     results = captioning.caption_folder(
-        photos,
+        options.photos,
         inputs.captioner_of(model, options),
         options.table,
         options.out,
         options.best,
         options.beam,
         options.animate,
+        options.sample or 0,
+        options.temperature,
+        options.seed,
     )
     found = []  # without the maps, which would fill the memory
     left_out = 0
@@ -78,13 +100,15 @@ def caption(options: argparse.Namespace) -> int:
 
     if options.json and found:
         outputs.print_json(found)
+    elif found and (options.sample or options.best > 1):
+        print(_variety(found))
     # If nothing could be read, the mistake is in what was asked for.
     if left_out and not found:
         return 2
     return 1 if left_out else 0
 
 
-def _as_json(result: captioning.Result, model: Path) -> dict[str, object]:
+def _as_json(result: captioning.Result, model: Path) -> dict[str, Any]:
     """A photograph as --json prints it (docs/scripts.md)."""
     return {
         "image": str(result.path),
@@ -94,13 +118,27 @@ def _as_json(result: captioning.Result, model: Path) -> dict[str, object]:
     }
 
 
+def _variety(found: list[dict[str, Any]]) -> str:
+    """How varied several captions of each photograph are."""
+    captions = []
+    words = set()
+    for photo in found:
+        for caption in photo["captions"]:
+            captions.append((photo["image"], caption["caption"]))
+            words.update(caption["words"])
+    return (
+        f"{len(captions):,} captions of {len(found):,} photographs: "
+        f"{len(set(captions)):,} distinct, {len(words):,} words"
+    )
+
+
 def _print(result: captioning.Result) -> None:
-    """Print each caption on a line, and below them the file, the confidences and what was drawn."""
+    """Print each caption on a line, and below them the file, the scores and what was drawn."""
     for caption in result.captions:
         print(caption.text or "(no words)")
 
-    sure = ", ".join(f"{caption.confidence:.0%}" for caption in result.captions)
-    about = [str(result.path), f"{sure} sure"]
+    scores = ", ".join(f"{caption.confidence:.2f}" for caption in result.captions)
+    about = [str(result.path), f"score {scores}"]
     about += [str(file) for file in (result.picture, result.animation) if file]
     line = "; ".join(about)
     if sys.stdout.isatty():  # faint, so that the captions stand out

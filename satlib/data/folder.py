@@ -47,6 +47,10 @@ FOLDERS = (
 _IMAGE = ("image", "file_name", "filename")
 _CAPTIONS = ("caption", "text", "sentence")
 
+# The columns of what `satlib.captioning` writes, now and earlier: captions of a model.
+MACHINE = ["image", "caption", "score", "model"]
+EARLIER_MACHINE = ["image", "caption", "confidence"]
+
 # SPLIT<tab>NUMBER NUMBER ... on a line; the split "none" is that of the photographs in no split.
 _SPLITS_8K = Path(__file__).with_name("flickr8k-splits.tsv")
 
@@ -289,6 +293,12 @@ def _csv(table: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
         raise SatlibError(
             f"{table}: the first line must name the columns image,caption; "
             f"it is {','.join(columns)}"
+        )
+
+    # A model that learns its own captions learns its mistakes.
+    if set(MACHINE) <= set(columns) or columns == EARLIER_MACHINE:
+        raise SatlibError(
+            f"{table} has the captions that satlib wrote, not a person's; give it another name"
         )
 
     last = reader.line_num

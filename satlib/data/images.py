@@ -36,6 +36,10 @@ _DRAFT = 4 * SIZE
 # Pixels to which the view "crop" scales the shorter side, before it crops the square.
 _SHORTER_SIDE = 256
 
+# How files and folders begin that no person put there: thumbnails, a Mac's other half of each file
+# ("._1.jpg" is no photograph), a network disk's thumbnails, Windows' deleted files.
+_HIDDEN = (".", "__MACOSX", "@eaDir", "$RECYCLE.BIN")
+
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)  # all of a photograph, as fractions of its sides
 Given = Path | str | Image.Image
@@ -45,9 +49,21 @@ Given = Path | str | Image.Image
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The image files in a folder and its subfolders, by their extensions, in order."""
+    """The image files in a folder and its subfolders, by their extensions, in order.
+
+    Hidden files and folders, such as thumbnails, are left out.
+    """
     extensions = Image.registered_extensions()
-    return [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in extensions]
+    found = []
+    for file in sorted(folder.rglob("*")):
+        inside = file.relative_to(folder).parts
+        if file.suffix.lower() in extensions and not any(map(_is_hidden, inside)):
+            found.append(file)
+    return [file for file in found if not file.is_dir()]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(_HIDDEN)
 
 
 def photo_of(given: Given) -> Image.Image:

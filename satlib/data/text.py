@@ -113,9 +113,16 @@ class Vocabulary:
         """The `size` - 2 most frequent words of the *training* captions.
 
         Only words that occur at least `min_count` times.
+
+        Raises:
+            SatlibError: there is none.
         """
         counts = Counter(word for caption in captions for word in tokenise(caption))
         frequent = [word for word, count in counts.items() if count >= min_count]
+        if not frequent:
+            raise SatlibError(
+                f"no word occurs {min_count} times in the training captions; lower data.min_count"
+            )
         # Equally frequent words in alphabetical order, so that the same captions give the same ids.
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(frequent[: size - len(SPECIALS)])

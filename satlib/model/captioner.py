@@ -6,6 +6,7 @@ their usual source, and the hash verifies that they are the same.
 """
 
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ class Caption:
             "caption": self.text,
             "words": self.words,
             "log_probability": round(self.log_probability, 4),
-            "confidence": round(self.confidence, 4),
+            "score": round(self.confidence, 4),
         }
 
 
@@ -77,6 +78,7 @@ class Captioner(nn.Module):
     def __init__(self, recipe: Recipe, vocabulary: Vocabulary, encoder: Encoder) -> None:
         super().__init__()
         self.recipe = recipe
+        self.name = recipe.name  # after `load`, that of its file
         self.vocabulary = vocabulary
         self.encoder = encoder
         self.own_attention: str | None = None  # FILE:FUNCTION of a user-defined attention
@@ -109,6 +111,15 @@ class Captioner(nn.Module):
         # Vectors of VGG-19 are so large that they saturate an LSTM with fresh weights.
         scale = self.recipe.encoder.scale
         return a if scale == 1 else a * scale
+
+    @property
+    def id(self) -> str:
+        """Its name and the beginning of its weights' SHA-256: "scenes-soft 3f9a61c2".
+
+        With an attention of one's own, also that.
+        """
+        parts = [self.name, encoders.hash_of(self)[:8], self.own_attention]
+        return " ".join(filter(None, parts))
 
     @property
     def view(self) -> str:
@@ -169,18 +180,59 @@ class Captioner(nn.Module):
 
         photos: paths or Pillow images. beam: 1 is greedy, None the recipe's.
         """
+        captions: list[list[Caption]] = []
+        with self.evaluating():
+            for pixels in self._batches(photos):
+                for found in self.hypotheses(pixels, beam):
+                    captions.append([self.read(hypothesis) for hypothesis in found])
+        return captions
+
+    @torch.inference_mode()
+    def samples(
+        self,
+        photos: Sequence[images.Given],
+        count: int,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> list[list[Caption]]:
+        """So many captions of each photograph, drawn word by word (`search.rollout`).
+
+        They are the model's own, in the order of drawing: `decoding.no_repeat` and the beam are of
+        the search. What is drawn depends on the seed and the photograph, not on those before it.
+
+        Raises:
+            SatlibError: as for `captions`, or the temperature is not from 0.01 to 100.
+        """
+        # Beyond, softmax overflows, or hardly anything is left of the model.
+        if not 0.01 <= temperature <= 100:
+            raise SatlibError(f"the temperature must be from 0.01 to 100, not {temperature}")
+        captions: list[list[Caption]] = []
+        with self.evaluating():
+            for pixels in self._batches(photos):
+                vectors = self.annotations(pixels.to(self.device))  # (B, L, D)
+                for square, own in zip(pixels, vectors, strict=True):
+                    a = own.expand(count, -1, -1)  # (count, L, D)
+                    with torch.random.fork_rng():
+                        torch.manual_seed(seed + zlib.crc32(square.numpy().tobytes()))
+                        drawn = search.rollout(
+                            self.decoder,
+                            self.decoder.project(a),
+                            self.decoder.initial_state(a),
+                            self.recipe.decoding.max_length,
+                            temperature,
+                        )
+                    captions.append([self.read(hypothesis) for hypothesis in drawn.hypotheses()])
+        return captions
+
+    def _batches(self, photos: Sequence[images.Given]) -> Iterator[Tensor]:
+        """Photographs as the encoder takes them: (B, 3, 224, 224), uint8."""
         if isinstance(photos, Path | str | Image.Image):
             raise SatlibError(
                 "caption takes a list of photographs; put this one in brackets: caption([photo])"
             )
-        captions: list[list[Caption]] = []
-        with self.evaluating():
-            for some in chunks(photos, self.encoder.at_once):
-                squares = [images.square(images.photo_of(photo), self.view) for photo in some]
-                pixels = torch.stack([images.to_tensor(square) for square in squares])
-                for found in self.hypotheses(pixels, beam):
-                    captions.append([self.read(hypothesis) for hypothesis in found])
-        return captions
+        for some in chunks(photos, self.encoder.at_once):
+            squares = [images.square(images.photo_of(photo), self.view) for photo in some]
+            yield torch.stack([images.to_tensor(square) for square in squares])
 
     @torch.inference_mode()
     def hypotheses(
@@ -279,6 +331,9 @@ class Captioner(nn.Module):
 
         captioner = cls(recipe, vocabulary, encoder)
         captioner.own_attention = header.own_attention
+        # Many runs have a file of this name, each in its folder.
+        file = path.resolve()
+        captioner.name = file.parent.name if file.name == "model.safetensors" else file.stem
         if is_frozen:
             weights |= encoder.state_dict(prefix="encoder.")
         try:

@@ -110,12 +110,17 @@ class Encoder(nn.Module):
 
     @property
     def weights_hash(self) -> str:
-        """SHA-256 of the names and values of the body's weights, in the order of their names."""
-        digest = hashlib.sha256()
-        for name, value in sorted(self.body.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        """The `hash_of` the body's weights."""
+        return hash_of(self.body)
+
+
+def hash_of(network: nn.Module) -> str:
+    """SHA-256 of the names and values of a network's weights, in the order of their names."""
+    digest = hashlib.sha256()
+    for name, value in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def freeze_statistics(network: nn.Module) -> None:

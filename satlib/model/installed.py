@@ -43,7 +43,7 @@ def model(name: Path | str = PHOTOGRAPHS) -> Path:
     Raises:
         SatlibError: there is none, or its package is not installed.
     """
-    path = Path(name)
+    path = Path(name).expanduser()
     if path.exists():
         return path / "model.safetensors" if path.is_dir() else path
     if file := _files().get(str(name)):

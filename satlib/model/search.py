@@ -73,6 +73,16 @@ class Rollout(NamedTuple):
         """The number of words in each caption (B,), including the end mark."""
         return (self.words != END).sum(1) + 1
 
+    def hypotheses(self) -> list[Hypothesis]:
+        """The captions one by one, each without what follows its end."""
+        found = []
+        for row, length in enumerate(self.lengths.tolist()):
+            words = self.words[row, : length - 1].tolist()
+            log_probability = self.log_p[row].sum().item()
+            maps = self.alphas[row, :length].cpu()
+            found.append(Hypothesis(words, log_probability, maps, self.betas[row, :length].cpu()))
+        return found
+
 
 def rollout(
     decoder: AnyDecoder,

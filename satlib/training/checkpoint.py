@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from filelock import FileLock, Timeout
 from msgspec import Struct
 from torch import Tensor, nn
 
+from satlib import files
 from satlib.errors import SatlibError
 from satlib.files import read_safetensors, require_finite, write_safetensors
 from satlib.model.captioner import Captioner
@@ -281,15 +281,8 @@ def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, T
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder, created if needed, so that no second process mixes its files with the first's.
-
-    The lock ends with its process. Its file stays: deleting it could let two processes in.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / LOCK, timeout=0):
-            yield
-    except Timeout as error:
-        raise SatlibError(
-            f"{folder} is in use by another process; wait for it, or name another folder"
-        ) from error
+    """Hold a run's or a store's folder (`files.locked`), which is created if needed."""
+    with files.writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with files.locked(folder, folder / LOCK):
+        yield
