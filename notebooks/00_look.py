@@ -182,8 +182,8 @@ drawings.answers_figure(photographs["elephants"], places, "beach")
 #
 # ## Where it fails, and what gives it away
 #
-# How many of the captions of the other seven photographs will be true? The percentage beside each is how sure the model was: the
-# geometric mean of its words' probabilities.
+# How many of the captions of the other seven photographs will be true? The score beside each, from 0 to 1, says how probable the
+# model found its own words: it is the geometric mean of their probabilities.
 
 # %%
 my_truth_guess = ...  # (low, high), or skip
@@ -195,7 +195,7 @@ described = dict(
 )
 sure = {name: each.confidence for name, each in described.items()}
 for name in sorted(sure, key=sure.get, reverse=True):
-    print(f"{name:12} {sure[name]:4.0%}  {described[name].text}")
+    print(f"{name:12} {sure[name]:.2f}  {described[name].text}")
 reveal("true captions of the seven, as we judge", 2)
 shown = [
     (plots.scaled(photographs[name], 336), each.words, (), "") for name, each in described.items()
@@ -207,6 +207,10 @@ drawings.gallery_figure(
 # %% [markdown] tags=["answer"]
 # Two, if a dark brown dog may be black: the dog and the train. The tennis player holds no ball, the cats and the cow
 # are called dogs, nobody sits on a chair, and the people sit in a boat.
+#
+# That is no bad luck. Two readers judged 150 captions of this model without seeing the scores: of the third with the highest scores half
+# were true, and of the third with the lowest a sixth ([how sure it is](../docs/caption.md#how-sure-it-is)). So a score of 0.65 does not mean
+# that 65 of 100 such captions are true.
 
 # %% [markdown]
 # Do the maps give it away?

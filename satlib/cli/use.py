@@ -5,7 +5,7 @@ import platform
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from satlib import __version__, captioning
 from satlib.cli import inputs, outputs
@@ -22,6 +22,9 @@ from satlib.cli.options import (
     positive,
 )
 from satlib.errors import SatlibError
+
+if TYPE_CHECKING:
+    from satlib.evaluation.how_sure import Band
 
 
 @command(
@@ -63,6 +66,7 @@ from satlib.errors import SatlibError
 )
 def caption(options: argparse.Namespace) -> int:
     """Caption photographs, and draw where each word looked."""
+    from satlib.evaluation import how_sure
     from satlib.model import installed
 
     # The model as it was named: that is how --json names it.
@@ -75,9 +79,10 @@ def caption(options: argparse.Namespace) -> int:
             "--temperature and --seed go with --sample; --best and --beam go without it"
         )
 
+    captioner = inputs.captioner_of(model, options)
     results = captioning.caption_folder(
         options.photos,
-        inputs.captioner_of(model, options),
+        captioner,
         options.table,
         options.out,
         options.best,
@@ -94,9 +99,13 @@ def caption(options: argparse.Namespace) -> int:
             print(f"satlib: {result.error}", file=sys.stderr)
             left_out += 1
             continue
-        found.append(_as_json(result, model))
+        # The captions that were judged were the best of a search.
+        band = None
+        if not options.sample:
+            band = how_sure.band_of(captioner, result.captions[0].confidence)
+        found.append(_as_json(result, model, band))
         if not options.json:
-            _print(result)
+            _print(result, band)
 
     if options.json and found:
         outputs.print_json(found)
@@ -108,13 +117,15 @@ def caption(options: argparse.Namespace) -> int:
     return 1 if left_out else 0
 
 
-def _as_json(result: captioning.Result, model: Path) -> dict[str, Any]:
+def _as_json(result: captioning.Result, model: Path, band: "Band | None") -> dict[str, Any]:
     """A photograph as --json prints it (docs/scripts.md)."""
+    captions = [{"model": str(model), **caption.to_json()} for caption in result.captions]
+    captions[0]["true_of_such"] = band and f"{band.true} of {band.judged}"
     return {
         "image": str(result.path),
         "picture": str(result.picture) if result.picture else None,
         "animation": str(result.animation) if result.animation else None,
-        "captions": [{"model": str(model), **caption.to_json()} for caption in result.captions],
+        "captions": captions,
     }
 
 
@@ -132,13 +143,18 @@ def _variety(found: list[dict[str, Any]]) -> str:
     )
 
 
-def _print(result: captioning.Result) -> None:
-    """Print each caption on a line, and below them the file, the scores and what was drawn."""
+def _print(result: captioning.Result, band: "Band | None") -> None:
+    """Print each caption on a line, and below them the file, the scores and what was drawn.
+
+    Of the best caption it says how many with such a score were true, where that is known.
+    """
     for caption in result.captions:
         print(caption.text or "(no words)")
 
     scores = ", ".join(f"{caption.confidence:.2f}" for caption in result.captions)
     about = [str(result.path), f"score {scores}"]
+    if band:
+        about.append(str(band))
     about += [str(file) for file in (result.picture, result.animation) if file]
     line = "; ".join(about)
     if sys.stdout.isatty():  # faint, so that the captions stand out

@@ -1,0 +1,126 @@
+"""How many captions with such a score are true: `python benchmarks/how_sure.py`, two minutes.
+
+Counts into satlib/results/how-sure.json, draws docs/how-sure.png, and prints how the counts of the
+fitted part fare on the part that was set aside. Captions of photographs: those of
+satlib/results/judged-captions.csv, which two readers judged without the scores; a caption is true
+if both say so. Captions of drawn scenes: all of dev, with test set aside, by
+`scenes.exact_match`; in 60 that the readers judged, too, all three agree.
+"""
+
+import csv
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import satlib
+from satlib.data import scenes
+from satlib.evaluation import how_sure, plots
+from satlib.files import write_json
+from satlib.model import installed
+from satlib.model.captioner import Captioner
+from satlib.model.encoders import hash_of
+
+JUDGED = Path(satlib.__file__).parent / "results" / "judged-captions.csv"
+BANDS = 3  # of equally many captions
+
+Verdict = tuple[float, bool]  # a caption's score, and whether it is true
+
+
+def readers_verdicts(part: str) -> list[Verdict]:
+    """The verdicts on photographs of a part, "fit" or "check"."""
+    with open(JUDGED, encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["part"] == part]
+    photographs = [row for row in rows if row["model"] == installed.PHOTOGRAPHS]
+    return [
+        (float(row["score"]), row["first reader"] == row["second reader"] == "true")
+        for row in photographs
+    ]
+
+
+def scene_verdicts(captioner: Captioner, split: str) -> list[Verdict]:
+    """The captioner's captions of the drawn scenes of a split, and whether they are exact."""
+    verdicts = []
+    for example in scenes.load().split(split):
+        scene = scenes.scene(example.image_id)
+        (caption,) = captioner.caption([scene.photo()])
+        score = caption.to_json()["score"]
+        verdicts.append((score, scenes.exact_match(caption.words, scene)))
+    return verdicts
+
+
+def bands(verdicts: list[Verdict]) -> list[how_sure.Band]:
+    """Bands of equally many captions."""
+    ordered = sorted(verdicts)
+    found = []
+    for place in range(BANDS):
+        begin = place * len(ordered) // BANDS
+        end = (place + 1) * len(ordered) // BANDS
+        least = ordered[begin][0] if place else 0.0
+        true = sum(is_true for _, is_true in ordered[begin:end])
+        found.append(how_sure.Band(least, true, end - begin))
+    return found
+
+
+def counted(verdicts: list[Verdict], fitted: list[how_sure.Band]) -> list[how_sure.Band]:
+    """The same bands, with other captions counted."""
+    ends = [band.least for band in fitted[1:]] + [2.0]
+    found = []
+    for band, end in zip(fitted, ends, strict=True):
+        inside = [is_true for score, is_true in verdicts if band.least <= score < end]
+        found.append(how_sure.Band(band.least, sum(inside), len(inside)))
+    return found
+
+
+def draw(axis: Axes, band_counts: list[how_sure.Band], label: str) -> None:
+    """The share of true captions of each band, with its 95 % interval (Wilson)."""
+    judged = torch.tensor([float(band.judged) for band in band_counts])
+    share = torch.tensor([float(band.true) for band in band_counts]) / judged
+
+    z = 1.96
+    middle = (share + z**2 / (2 * judged)) / (1 + z**2 / judged)
+    variance = share * (1 - share) / judged + z**2 / (4 * judged**2)
+    reach = z * variance.sqrt() / (1 + z**2 / judged)
+    below = (share - middle + reach).clamp(min=0)
+    above = (middle + reach - share).clamp(min=0)
+
+    shift = 0.06 if label == "set aside" else -0.06
+    places = torch.arange(BANDS) + shift
+    axis.errorbar(places, share, yerr=torch.stack([below, above]), fmt="o", capsize=4, label=label)
+
+
+def main() -> None:
+    """See the top of this file."""
+    torch.set_num_threads(1)
+    counts = {}
+    figure = Figure(figsize=(9.6, 3.6), layout="constrained")
+    models = (installed.PHOTOGRAPHS, "scenes-soft", "scenes-hard")
+    for axis, name in zip(figure.subplots(1, 3, sharey=True), models, strict=True):
+        captioner = Captioner.load(name)
+        if name == installed.PHOTOGRAPHS:
+            fit, check = readers_verdicts("fit"), readers_verdicts("check")
+        else:
+            fit, check = scene_verdicts(captioner, "dev"), scene_verdicts(captioner, "test")
+
+        fitted = bands(fit)
+        counts[hash_of(captioner)[:8]] = {"model": name, "bands": fitted}
+        for label, verdicts in (("dev", fit), ("set aside", check)):
+            band_counts = counted(verdicts, fitted)
+            draw(axis, band_counts, label)
+            for band in band_counts:
+                print(f"{name}, {label}: {band.true} of {band.judged} from score {band.least:.2f}")
+
+        axis.set_title(name)
+        axis.set_xticks(range(BANDS), [f"from {band.least:.2f}" for band in fitted])
+        axis.set_ylim(0, 1.05)
+        axis.set_xlabel("score")
+    figure.axes[0].set_ylabel("share of true captions")
+    figure.axes[0].legend(loc="upper left")
+
+    write_json(how_sure.COUNTS, counts)
+    plots.save(figure, Path("docs") / "how-sure.png")
+
+
+if __name__ == "__main__":
+    main()

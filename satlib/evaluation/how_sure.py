@@ -1,0 +1,51 @@
+"""How many captions with such a score are true: counted where somebody judged them.
+
+A caption's score, the geometric mean of its words' probabilities, ranks captions, but is not the
+probability that one is true. satlib/results/how-sure.json has, for each model that comes with
+satlib, how many of the dev captions in a band of scores were true; benchmarks/how_sure.py counts
+them, for photographs from the verdicts of two readers who did not see the scores.
+"""
+
+import json
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from satlib.model.captioner import Captioner
+from satlib.model.encoders import hash_of
+
+COUNTS = Path(__file__).parent.parent / "results" / "how-sure.json"
+
+
+class Band(NamedTuple):
+    """The judged captions with scores from `least` up to the next band's."""
+
+    least: float
+    true: int
+    judged: int
+
+    def __str__(self) -> str:
+        """In words: "about 1 of 4 such captions are true"."""
+        # Finer fractions would say more than some dozens of captions can.
+        share = Fraction(self.true, self.judged).limit_denominator(6)
+        if share in (0, 1):
+            return f"{'nearly all' if share else 'hardly any'} such captions are true"
+        return f"about {share.numerator} of {share.denominator} such captions are true"
+
+
+def bands_of(captioner: Captioner) -> list[Band]:
+    """The bands of a captioner, the lowest scores first; none if nobody judged its captions."""
+    # By its weights: what is trained further is another model, whatever its name.
+    return [Band(*band) for band in _counts().get(hash_of(captioner)[:8], {}).get("bands", [])]
+
+
+def band_of(captioner: Captioner, score: float) -> Band | None:
+    """The band that a caption's score lies in, if any of the captioner's captions were judged."""
+    below = [band for band in bands_of(captioner) if band.least <= score]
+    return below[-1] if below else None
+
+
+@cache
+def _counts() -> dict[str, Any]:
+    return json.loads(COUNTS.read_text(encoding="utf-8"))
