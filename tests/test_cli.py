@@ -236,7 +236,7 @@ def test_a_folder_is_captioned_into_a_table(run, tmp_path, capsys):
 
     capsys.readouterr()
     satlib(*command)
-    assert capsys.readouterr().err == f"0 are not in {table} yet\n"
+    assert capsys.readouterr().err == f"not in {table} yet: 0\n"
 
     # How much is left to do is no result.
     satlib(*command, "--quiet")
