@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from satcourse.checks import calls, compare, diagnosis
+from satcourse.checks import calls, compare, correction, diagnosis
 from satcourse.checks.task import Answer, Task
 from satlib.errors import SatlibError
 
@@ -261,18 +261,23 @@ def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
         return advice
 
     difference = f"{wrong[0].problem}{_given(task, wrong[0].case)}"
+    change = correction.correction(task, lambda variant: _agrees(task, variant, trials, 0.2))
+    if change:
+        return f"{change} ({difference})"
     cause = _cause(task, answer, trials)
     if cause:
         return f"{cause} ({difference}){_asked(task)}"
     return f"{difference}{_asked(task)}"
 
 
-def _agrees(task: Task, mistake: Answer, trials: Sequence[_Trial]) -> bool:
-    """Whether a function gives the learner's results in all cases."""
+def _agrees(
+    task: Task, mistake: Answer, trials: Sequence[_Trial], seconds: float | None = None
+) -> bool:
+    """Whether a function gives the learner's results in all cases, each within so long."""
     for trial in trials:
         inputs = copy.deepcopy(trial.case)
         try:
-            result = calls.run(partial(task.observe, mistake, *inputs), task.seconds)
+            result = calls.run(partial(task.observe, mistake, *inputs), seconds or task.seconds)
         except (calls.Failed, calls.Blank):
             return False
         if compare.difference(result, trial.got, task.tolerance):
