@@ -143,7 +143,7 @@ ANSWERS = (
     (
         "4.4",
         lambda f, *x: f(*x)[::-1],
-        "the parts are in the wrong order: h, c (h: wrong value",
+        "These are the numbers with h and c exchanged (h: wrong value",
     ),
     (
         "3.2",
@@ -163,7 +163,7 @@ ANSWERS = (
     (
         "10.1",
         lambda f, q, k, h, *_: f(q, k, h),
-        "visible plays no part in it",
+        "These are the numbers without the masked_fill of visible (",
     ),
     (
         "10.8",

@@ -1,9 +1,10 @@
 """Small changes of a solution, one at a time, each with what it does to the numbers in words.
 
-A kind of change is a function: of a node of the solution's syntax tree, or of a block of its lines,
-it yields edits. To add a kind, write such a function and put it into KINDS. The words complete
-"These are the numbers ..."; they use the names that the task itself uses, and no other. A change
-without such words is none that a learner could be told of, and is left out.
+A kind of change is a function that yields edits of a syntax tree. To add one, write such a function
+and put it into KINDS.
+
+The words complete "These are the numbers ...". They use the names that the task itself uses, and no
+other: what cannot be said in them is no help to a learner, and is not tried.
 """
 
 import ast
@@ -11,178 +12,95 @@ import copy
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 from satcourse.checks.task import Task
 
-# What learners call these functions; of others nothing is said.
-FUNCTIONS = {
-    "abs": "absolute value",
-    "amax": "maximum",
-    "amin": "minimum",
-    "argmax": "argmax",
-    "argmin": "argmin",
-    "clamp": "lower limit",
-    "clip_grad_norm_": "clipping",
-    "cumsum": "running sum",
-    "detach": "detach",
-    "exp": "exponential",
-    "fmean": "mean",
-    "log": "logarithm",
-    "log_softmax": "logarithm of a softmax",
-    "long": "rounding down",
-    "lower": "lower case",
-    "masked_fill": "mask",
-    "max": "maximum",
-    "mean": "mean",
-    "min": "minimum",
-    "normalize": "unit length",
-    "relu": "ReLU",
-    "sigmoid": "sigmoid",
-    "softmax": "softmax",
-    "sqrt": "root",
-    "square": "square",
-    "std": "standard deviation",
-    "sum": "sum",
-    "tanh": "tanh",
-    "zero_grad": "zero_grad",
-}
+# What a change does in words, and what stands where instead, by the ids of nodes.
+Edit = tuple[str, dict[int, Any]]
+
 FAMILIES = (
-    ("tanh", "sigmoid", "relu"),
-    ("softmax", "sigmoid", "log_softmax"),
-    ("sum", "mean", "amax"),
-    ("max", "min", "sum"),
-    ("argmax", "argmin"),
+    {"relu", "sigmoid", "tanh"},
+    {"amax", "mean", "sum"},
+    {"max", "min"},
+    {"argmax", "argmin"},
 )
-OVER_AXES = {"argmax", "argmin", "cumsum", "mean", "normalize", "softmax", "std", "sum"}
+OVER_AXES = {"argmax", "argmin", "cumsum", "log_softmax", "mean", "softmax", "std", "sum"}
+# Functions that learners know by these names.
+FUNCTIONS = OVER_AXES.union(
+    *FAMILIES,
+    {"abs", "clamp", "detach", "exp", "log", "logsumexp", "lower", "masked_fill", "pad"},
+    {"sqrt", "square", "tril", "zero_grad"},
+)
 MODULES = {"functional", "math", "nn", "np", "torch"}
-SUM, DIFFERENCE, PRODUCT, QUOTIENT = "sum", "difference", "product", "quotient"
-OPERATIONS = {ast.Add: SUM, ast.Sub: DIFFERENCE, ast.Mult: PRODUCT, ast.Div: QUOTIENT}
-COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "=="}
-# What may stand around a result, or a named value, and should not.
-MORE = {
-    "with one more softmax of {}": "torch.softmax(_, -1)",
-    "with one more sigmoid of {}": "torch.sigmoid(_)",
-    "with one more tanh of {}": "torch.tanh(_)",
-    "with the logarithm of {}": "torch.log(_)",
-    "with the exponential of {}": "torch.exp(_)",
-    "with the root of {}": "_ ** 0.5",
-    "with the square of {}": "_ ** 2",
-    "with 1 less {}": "1 - _",
-    "with the mean of {}": "_.mean()",
-    "with the sum of {} over axis 0": "_.sum(0)",
-    "with the sum of {} over axis 1": "_.sum(1)",
-    "with the mean of {} over axis 0": "_.mean(0)",
-    "with the mean of {} over axis 1": "_.mean(1)",
-    "with the first element of {} alone": "_[0]",
-    "with the last element of {} alone": "_[-1]",
-    "with {} rounded to two decimals": "round(_, 2)",
+OPERATIONS = {
+    ast.Add: "sum",
+    ast.Sub: "difference",
+    ast.Mult: "product",
+    ast.Div: "quotient",
 }
-
-
-class Edit(NamedTuple):
-    """A change: what it does in words, and what stands in the place of which nodes or blocks."""
-
-    words: str | None  # None: it cannot be said
-    places: Mapping[int, Any]  # by their ids
-
-
-class Change(NamedTuple):
-    """A changed solution."""
-
-    words: str
-    tree: ast.FunctionDef
+UNSAID = "?"  # in the place of what has no name
 
 
 class Language:
-    """What can be said of a solution: in the names of the task's own text, and no others."""
+    """What can be said of a function of a solution: in the names of the task's text."""
 
-    def __init__(self, task: Task, tree: ast.FunctionDef) -> None:
-        self.text = inspect.getdoc(task.reference) or ""
+    def __init__(self, task: Task, function: Any) -> None:
+        text = inspect.getdoc(task.reference) or ""
         parameters = inspect.signature(task.reference).parameters
-        self.names = {*re.findall(r"\w+", self.text), *parameters, *task.parts}
-        self.parts = task.parts
-        self.variables = sorted({*parameters, *_written(tree)} & self.names)
+        self.names = {*re.findall(r"\d+\.\d+|\w+", text), *parameters, *task.parts} - FUNCTIONS
+        # What another function returns, which the solution calls, has no name.
+        self.result = "the result" if function is task.reference else UNSAID
 
-    def known(self, node: ast.AST) -> Iterator[str]:
-        """The names in an expression that the task uses, too, in order."""
-        match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name) if name in self.names - {*FUNCTIONS}:
-                yield name
-            case _:
-                for child in ast.iter_child_nodes(node):
-                    yield from self.known(child)
+    def joined(self, names: Iterable[str]) -> str:
+        """Those names that the task uses, too."""
+        return " and ".join(sorted({*names} & self.names)) or UNSAID
 
-    def phrase(self, node: ast.AST) -> str | None:
-        """An expression in words, such as "b", "the tanh of c", "the part with z and Z"."""
-        names = " and ".join(dict.fromkeys(self.known(node)))
-        match node:
-            case ast.Constant(value=int() | float() as value):
-                return f"{value:g}"
-            case ast.Call() if _called(node) in FUNCTIONS:
-                return f"the {FUNCTIONS[_called(node)]}" + (f" of {names}" if names else "")
-            case ast.Name() | ast.Attribute() | ast.Tuple() | ast.Starred():
-                return names or None
-        return f"the part with {names}" if names else None
+    def phrase(self, node: ast.AST) -> str:
+        """An expression in words, such as "b", "the tanh of c", "the term in Z and z"."""
+        if isinstance(node, ast.Constant) and not isinstance(node.value, str):
+            return str(node.value)
+        names = self.joined(getattr(n, "attr", getattr(n, "id", "")) for n in ast.walk(node))
+        if _called(node) in FUNCTIONS:
+            return f"the {_called(node)} of {names}".removesuffix(f" of {UNSAID}")
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return names
+        return f"the term in {names}"
 
-    def result(self, line: ast.stmt) -> str | None:
-        """What a line computes: names, or the whole result."""
-        if isinstance(line, ast.Return):
-            return "the result"
-        return " and ".join(name for name in _written(line) if name in self.names) or None
+    def computed(self, line: ast.AST) -> str:
+        """What a line computes: variables, or the result."""
+        is_last = isinstance(line, ast.Return)
+        return self.result if is_last else self.joined(_variables(line, ast.Store))
 
 
-def changes(task: Task, function: Any) -> Iterator[Change]:
-    """All changes of a function's source that can be said, those nearest to its surface first."""
-    tree = parsed(function)
-    language = Language(task, tree)
-    edits = []
-    for depth, place in _places(tree, 0):
-        for kind in KINDS:
-            edits += [(depth, edit) for edit in kind(place, language) if edit.words]
+def changes(task: Task, function: Any) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """A function of a solution with each change, in words and as a syntax tree.
 
-    seen = set()
-    for _, (words, places) in sorted(edits, key=lambda pair: pair[0]):
-        changed = replaced(tree, places)
-        text = ast.unparse(changed)
-        if text not in seen:
-            yield Change(str(words), changed)
-        seen.add(text)
-
-
-def parsed(function: Any) -> ast.FunctionDef:
-    """The syntax tree of a function, without decorators, annotations and docstring.
-
-    Raises OSError if there is no source.
+    Those nearest to the surface, to whole lines, come first.
     """
+    tree = parsed(function)
+    language = Language(task, function)
+    edits = [edit for kind in KINDS for edit in kind(tree, language) if UNSAID not in edit[0]]
+
+    # The nearest first.
+    order = {id(node): place for place, node in enumerate(ast.walk(tree))}
+    edits.sort(key=lambda edit: min(order[place] for place in edit[1]))
+    for words, places in edits:
+        # What deepcopy finds in this mapping it believes to be copied already.
+        yield words, ast.fix_missing_locations(copy.deepcopy(tree, {**places}))
+
+
+def parsed(function: Any) -> Any:
+    """The syntax tree of a function, without decorators. Raises OSError if it has no source."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    assert isinstance(tree, ast.FunctionDef)
-    tree.decorator_list = []
-    tree.returns = None
-    for argument in ast.walk(tree):
-        if isinstance(argument, ast.arg):
-            argument.annotation = None
-    if ast.get_docstring(tree):
-        del tree.body[0]
-    return tree
+    return _with(tree, decorator_list=[])
 
 
-def replaced(tree: ast.FunctionDef, places: Mapping[int, Any]) -> ast.FunctionDef:
-    """A copy of a tree with other nodes, or blocks, in the places of some."""
-    # A copy of what deepcopy believes that it has copied already is what it is told.
-    return ast.fix_missing_locations(copy.deepcopy(tree, {**places}))
-
-
-def _places(node: ast.AST, depth: int) -> Iterator[tuple[int, Any]]:
-    """All nodes below a node and all blocks of lines, with their depth."""
-    for value in vars(node).values():
-        if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-            yield depth, value
-    yield depth, node
-    for child in ast.iter_child_nodes(node):
-        yield from _places(child, depth + 1)
+def nodes(tree: ast.AST, *kinds: type) -> list[Any]:
+    """The nodes of some kinds in a tree."""
+    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
 def _with(node: Any, **fields: Any) -> Any:
@@ -192,271 +110,133 @@ def _with(node: Any, **fields: Any) -> Any:
     return other
 
 
-def _said(words: str, *phrases: str | None) -> str | None:
-    """Words with phrases in their gaps; None if there is no phrase for one, or the same twice."""
-    if None in phrases or len({*phrases}) < len(phrases):
-        return None
-    return words.format(*phrases)
+def _variables(node: ast.AST, context: type) -> set[str]:
+    """The variables that some code reads (ast.Load), or assigns (ast.Store)."""
+    return {name.id for name in nodes(node, ast.Name) if isinstance(name.ctx, context)}
 
 
-def _called(call: ast.Call) -> str:
-    """The name of the function that is called, without its module or object."""
-    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+def _called(call: ast.AST) -> str:
+    """The name of the function that is called, without its module or object; "" of no call."""
+    function = getattr(call, "func", None)
+    return getattr(function, "attr", getattr(function, "id", ""))
 
 
 def _subject(call: ast.Call) -> ast.expr | None:
-    """What is left of a call without its function: the object of a method, or the first argument."""
-    match call.func:
-        case ast.Attribute(value=ast.Name(id=module)) if module in MODULES:
-            return call.args[0] if call.args else None
-        case ast.Attribute(value=value):
-            return value
-    return call.args[0] if call.args else None
+    """What is left of a call without its function: a method's object, or the first argument."""
+    value = getattr(call.func, "value", None)
+    if value is None or getattr(value, "id", None) in MODULES:
+        return call.args[0] if call.args else None
+    return value
 
 
-def _written(node: ast.AST) -> list[str]:
-    """The variables that a node assigns."""
-    return [name.id for name in _names(node, ast.Store)]
+# Kinds of changes.
 
 
-def _names(node: ast.AST, context: type[ast.expr_context]) -> list[ast.Name]:
-    nodes = ast.walk(node)
-    return [each for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, context)]
+def axes(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """Another axis."""
+    for call in nodes(tree, ast.Call):
+        for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
+            if _called(call) in OVER_AXES and re.fullmatch(r"-?\d", ast.unparse(argument)):
+                for axis in (0, 1, 2, -1):
+                    batch = ", the batch" if axis == 0 and "B" in language.names else ""
+                    words = f"with the {_called(call)} over axis {axis}{batch}"
+                    yield words, {id(argument): ast.Constant(axis)}
 
 
-# Kinds of changes within a line.
+def functions(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """A function left out, or another of its family: in one place, or everywhere."""
+    calls = [call for call in nodes(tree, ast.Call) if _subject(call)]
+    for name in sorted(FUNCTIONS & {*map(_called, calls)}):
+        those = [call for call in calls if _called(call) == name]
+        groups = [(language.phrase(call), [call]) for call in those]
+        family = {other for family in FAMILIES if name in family for other in family}
+
+        for what, group in [*groups, (f"every {name}", those)]:
+            yield f"without {what}", {id(call): _subject(call) for call in group}
+            for other in sorted(family - {name}):
+                words = f"with the {other} in place of {what}"
+                # A method, or a function of a module, has the one field; any other the other.
+                fields = {"attr": other, "id": other}
+                yield words, {id(call.func): _with(call.func, **fields) for call in group}
 
 
-def constants(node: Any, language: Language) -> Iterator[Edit]:
-    """Another number."""
-    if not isinstance(node, ast.Constant) or type(node.value) not in (int, float):
-        return
-    old = node.value
-    for new in (old - 1, old + 1, -old, 2 * old, old / 2, 1 - old, 0, 1, 2):
-        # Only what the task says itself is said again.
-        instead = f"{old:g}" if re.search(rf"\b{old:g}\b", language.text) else "another number"
-        yield Edit(f"with {new:g} in place of {instead}", {id(node): ast.Constant(type(old)(new))})
+def operands(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """A part of a sum or product left out, both exchanged, another operation; no sign."""
+    for node in nodes(tree, ast.BinOp):
+        left, right = language.phrase(node.left), language.phrase(node.right)
+        exchanged = _with(node, left=node.right, right=node.left)
+        yield f"with {left} and {right} exchanged", {id(node): exchanged}
 
-
-def axes(node: Any, language: Language) -> Iterator[Edit]:
-    """Another axis, or none."""
-    if not isinstance(node, ast.Call) or _called(node) not in OVER_AXES:
-        return
-    function = FUNCTIONS[_called(node)]
-    keywords = [each for each in node.keywords if each.arg in ("dim", "axis")]
-    position = 0 if _subject(node) is getattr(node.func, "value", None) else 1
-    if not keywords and len(node.args) <= position:
-        return
-
-    axis = keywords[0].value if keywords else node.args[position]
-    for new in (0, 1, 2, -1):
-        batch = ", the batch" if new == 0 and "(B," in language.text else ""
-        words = f"with the {function} over axis {new}{batch}"
-        yield Edit(words, {id(axis): ast.Constant(new)})
-    everything = _with(node, args=node.args[:position], keywords=[])
-    yield Edit(f"with the {function} over all numbers", {id(node): everything})
-
-
-def operands(node: Any, language: Language) -> Iterator[Edit]:
-    """A part of a sum or product left out, or both exchanged; another operator."""
-    if not isinstance(node, ast.BinOp):
-        return
-    left, right = language.phrase(node.left), language.phrase(node.right)
-    operation = OPERATIONS.get(type(node.op), "")
-    if operation in (SUM, DIFFERENCE):
-        yield Edit(_said(f"without {{}} in the {operation}", left), {id(node): node.right})
-        yield Edit(_said(f"without {{}} in the {operation}", right), {id(node): node.left})
-    elif operation == PRODUCT:
-        yield Edit(_said("without {} as a factor", left), {id(node): node.right})
-        yield Edit(_said("without {} as a factor", right), {id(node): node.left})
-    elif operation == QUOTIENT:
-        yield Edit(_said("without the division by {}", right), {id(node): node.left})
-    elif isinstance(node.op, ast.Pow):
-        yield Edit("without the power", {id(node): node.left})
-
-    if operation:
+        operation = OPERATIONS.get(type(node.op), UNSAID)
+        yield f"with {left} left out of the {operation}", {id(node): node.right}
+        yield f"with {right} left out of the {operation}", {id(node): node.left}
         for other, name in OPERATIONS.items():
-            if name != operation:
-                words = f"with a {name} in place of a {operation}"
-                yield Edit(words, {id(node): _with(node, op=other())})
-    exchanged = _with(node, left=node.right, right=node.left)
-    yield Edit(_said("with {} and {} exchanged", left, right), {id(node): exchanged})
+            words = f"with a {name} in place of the {operation}"
+            yield words, {id(node): _with(node, op=other())}
+
+    for node in nodes(tree, ast.UnaryOp):
+        words = f"with {language.phrase(node.operand)} the other way round"
+        if isinstance(node.op, ast.USub):
+            words = "without the minus sign"
+        yield words, {id(node): node.operand}
 
 
-def signs(node: Any, language: Language) -> Iterator[Edit]:
-    """A minus or a not left out, another comparison."""
-    match node:
-        case ast.UnaryOp(op=ast.USub()):
-            yield Edit("without the minus sign", {id(node): node.operand})
-        case ast.UnaryOp():
-            words = _said("with {} the other way round", language.phrase(node.operand))
-            yield Edit(words, {id(node): node.operand})
-        case ast.Compare(ops=[old]) if type(old) in COMPARISONS:
-            for new, sign in COMPARISONS.items():
-                words = f"with {sign} in place of {COMPARISONS[type(old)]}"
-                yield Edit(words, {id(node): _with(node, ops=[new()])})
+def exchanges(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """Two arguments, targets or results exchanged; one variable in place of another."""
+    for node in nodes(tree, ast.Call, ast.Tuple):
+        items = node.args if isinstance(node, ast.Call) else node.elts
+        for one, other in combinations(items, 2):
+            words = f"with {language.phrase(one)} and {language.phrase(other)} exchanged"
+            yield words, {id(one): other, id(other): one}
+
+    known = {name.id for name in nodes(tree, ast.Name)} & language.names
+    for name in nodes(tree, ast.Name):
+        for other in sorted(known) if isinstance(name.ctx, ast.Load) else ():
+            words = f"with {other} in place of {language.phrase(name)}"
+            yield words, {id(name): _with(name, id=other)}
 
 
-def functions(node: Any, language: Language) -> Iterator[Edit]:
-    """A function left out, or another of its family; an argument left out."""
-    if not isinstance(node, ast.Call):
-        return
-    subject, name = _subject(node), _called(node)
-    if name in FUNCTIONS and subject is not None:
-        yield Edit(f"without {language.phrase(node)}", {id(node): subject})
-        for other in _relatives(name):
-            words = f"with a {FUNCTIONS[other]} in place of {language.phrase(node)}"
-            yield Edit(words, {id(node): _other_function(node, other)})
-    for keyword in node.keywords:
-        rest = [each for each in node.keywords if each is not keyword]
-        yield Edit(_said("without {}", keyword.arg), {id(node): _with(node, keywords=rest)})
+def constants(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """Another number, for one that the task mentions."""
+    for node in nodes(tree, ast.Constant):
+        if type(node.value) in (int, float) and str(node.value) in language.names:
+            for new in (0, 1, 2, node.value - 1, node.value + 1, -node.value):
+                words = f"with {new} in place of {node.value}"
+                yield words, {id(node): ast.Constant(new)}
 
 
-def _relatives(name: str) -> list[str]:
-    found = [other for family in FAMILIES if name in family for other in family]
-    return [other for other in dict.fromkeys(found) if other != name]
+def lines(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """A line left out, or variables that it reads and assigns stay as they were."""
+    for line in nodes(tree, ast.Assign, ast.AugAssign, ast.If):
+        yield f"without the new {language.computed(line)}", {id(line): ast.Pass()}
+
+        both = _variables(line, ast.Load) & _variables(line, ast.Store)
+        targets = [each for each in nodes(line, ast.Name) if isinstance(each.ctx, ast.Store)]
+        places = {id(each): _with(each, id="_") for each in targets if each.id in both}
+        if places:
+            yield f"without the new {language.joined(both)}", places
 
 
-def _other_function(call: ast.Call, name: str) -> ast.Call:
-    """A call of another function; one of single numbers has no axis."""
-    field = "attr" if isinstance(call.func, ast.Attribute) else "id"
-    other = _with(call, func=_with(call.func, **{field: name}))
-    if name in FAMILIES[0] and _called(call) not in FAMILIES[0]:
-        is_method = _subject(call) is getattr(call.func, "value", None)
-        other = _with(other, args=[] if is_method else call.args[:1], keywords=[])
-    return other
+def order(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """A line reads what a later one assigns, or what was there before an earlier one assigned it."""
+    blocks = [getattr(node, "body", None) for node in ast.walk(tree)]
+    for block in [block for block in blocks if isinstance(block, list)]:
+        for first, last in combinations(block, 2):
+            later = _variables(first, ast.Load) & _variables(last, ast.Store)
+            words = f"with {language.computed(first)} from the new {language.joined(later)}"
+            yield words, {id(first): _both(last, first), id(last): ast.Pass()}
+
+            earlier = _variables(first, ast.Store) & _variables(last, ast.Load)
+            words = f"with {language.computed(last)} from the old {language.joined(earlier)}"
+            keep = [ast.parse(f"_{name} = {name}").body[0] for name in earlier]
+            reads = [each for each in nodes(last, ast.Name) if each.id in earlier]
+            stale = {id(n): _with(n, id=f"_{n.id}") for n in reads if isinstance(n.ctx, ast.Load)}
+            yield words, {id(first): _both(*keep, first), id(last): copy.deepcopy(last, stale)}
 
 
-def everywhere(node: Any, language: Language) -> Iterator[Edit]:
-    """A function left out, or another of its family, wherever it is called."""
-    if not isinstance(node, ast.FunctionDef):
-        return
-    calls: dict[str, list[ast.Call]] = {}
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call) and _called(each) in FUNCTIONS and _subject(each):
-            calls.setdefault(_called(each), []).append(each)
-    for name, those in calls.items():
-        if len(those) > 1:
-            yield Edit(f"without any {FUNCTIONS[name]}", {id(one): _subject(one) for one in those})
-            for other in _relatives(name):
-                words = f"with a {FUNCTIONS[other]} in place of every {FUNCTIONS[name]}"
-                yield Edit(words, {id(one): _other_function(one, other) for one in those})
+def _both(*lines: Any) -> ast.If:
+    """Several lines in the place of one."""
+    return ast.If(ast.Constant(True), [*lines], [])
 
 
-def exchanges(node: Any, language: Language) -> Iterator[Edit]:
-    """Two arguments, targets or results exchanged; another variable."""
-    match node:
-        case ast.Call(args=items) | ast.Tuple(elts=items):
-            for one, other in combinations(items, 2):
-                phrases = language.phrase(one), language.phrase(other)
-                words = _said("with {} and {} exchanged", *phrases)
-                yield Edit(words, {id(one): other, id(other): one})
-        case ast.Name(id=old, ctx=ast.Load()) if old in language.variables:
-            for new in language.variables:
-                words = _said("with {} in place of {}", new, old)
-                yield Edit(words, {id(node): ast.Name(new, ast.Load())})
-
-
-def choices(node: Any, language: Language) -> Iterator[Edit]:
-    """All in place of a part; one case of two."""
-    match node:
-        case ast.Subscript(ctx=ast.Load()):
-            words = _said("with all of {}, not a part of it", language.phrase(node.value))
-            yield Edit(words, {id(node): node.value})
-        case ast.IfExp():
-            names = " and ".join(language.known(node.test)) or None
-            for only in (node.body, node.orelse):
-                yield Edit(_said("without the special case for {}", names), {id(node): only})
-
-
-def more(node: Any, language: Language) -> Iterator[Edit]:
-    """Something more around a result, or around a named value."""
-    if not isinstance(node, (ast.Return, ast.Assign)) or node.value is None:
-        return
-    values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-    names = [language.result(node)] * len(values)
-    if isinstance(node, ast.Return) and len(values) == len(language.parts):
-        names = [*language.parts]
-    for value, name in zip(values, names, strict=True):
-        for words, code in MORE.items():
-            around = ast.parse(code, mode="eval").body
-            (gap,) = [each for each in _names(around, ast.Load) if each.id == "_"]
-            yield Edit(_said(words, name), {id(value): copy.deepcopy(around, {id(gap): value})})
-        detached = ast.Call(ast.Attribute(value, "detach", ast.Load()), [], [])
-        yield Edit(_said("with {} detached", name), {id(value): detached})
-
-
-# Kinds of changes of whole lines.
-
-
-def lines_left_out(block: Any, language: Language) -> Iterator[Edit]:
-    """A line left out."""
-    if not isinstance(block, list):
-        return
-    for place, line in enumerate(block):
-        rest = block[:place] + block[place + 1 :] or [ast.Pass()]
-        match line:
-            case ast.Assign() | ast.AugAssign():
-                words = _said("if {} stays as it was", language.result(line))
-            case ast.Expr(value=ast.Call() as call) if _called(call) in FUNCTIONS:
-                words = f"without {FUNCTIONS[_called(call)]}"
-            case ast.If():
-                names = " and ".join(language.known(line.test)) or None
-                words = _said("without the special case for {}", names)
-            case _:
-                continue
-        yield Edit(words, {id(block): rest})
-
-
-def lines_moved(block: Any, language: Language) -> Iterator[Edit]:
-    """A line earlier or later: what reads a variable that the other writes says what it means."""
-    if not isinstance(block, list):
-        return
-    for one, other in combinations(range(len(block)), 2):
-        later, earlier = block[other], block[one]
-        if isinstance(later, ast.Return):
-            continue
-        down = [*block[:one], *block[one + 1 : other + 1], earlier, *block[other + 1 :]]
-        up = [*block[:one], later, *block[one:other], *block[other + 1 :]]
-        yield Edit(_reads(earlier, later, "new", language), {id(block): down})
-        yield Edit(_reads(earlier, later, "new", language), {id(block): up})
-
-
-def _reads(reader: ast.stmt, writer: ast.stmt, age: str, language: Language) -> str | None:
-    """That one line reads what another writes; None if it does not, or if it cannot be said."""
-    for name in language.known(writer):
-        if name in _written(writer) and name in {each.id for each in _names(reader, ast.Load)}:
-            return _said(f"with {{}} from the {age} {{}}", language.result(reader), name)
-    return None
-
-
-def earlier_values(block: Any, language: Language) -> Iterator[Edit]:
-    """In one line the value that a variable had before."""
-    if not isinstance(block, list):
-        return
-    for one, other in combinations(range(len(block)), 2):
-        writer, reader = block[one], block[other]
-        words = _reads(reader, writer, "old", language)
-        for name in {*_written(writer)}:
-            reads = [each for each in _names(reader, ast.Load) if each.id == name]
-            old = ast.Name("_old", ast.Load())
-            keep = ast.parse(f"_old = {name}").body
-            line = copy.deepcopy(reader, {id(each): old for each in reads})
-            body = [*block[:one], *keep, *block[one:other], line, *block[other + 1 :]]
-            yield Edit(words if reads else None, {id(block): body})
-
-
-KINDS = (
-    axes,
-    functions,
-    everywhere,
-    operands,
-    signs,
-    exchanges,
-    constants,
-    choices,
-    lines_left_out,
-    lines_moved,
-    earlier_values,
-    more,
-)
+KINDS = (axes, functions, operands, exchanges, constants, lines, order)

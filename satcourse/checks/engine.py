@@ -13,6 +13,7 @@ import importlib
 import inspect
 import re
 import sys
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from numbers import Number
@@ -21,7 +22,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from satcourse.checks import calls, compare, correction, diagnosis
+from satcourse.checks import calls, compare, diagnosis
+from satcourse.checks.correction import smallest_change
 from satcourse.checks.task import Answer, Task
 from satlib.errors import SatlibError
 
@@ -261,9 +263,10 @@ def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
         return advice
 
     difference = f"{wrong[0].problem}{_given(task, wrong[0].case)}"
-    change = correction.correction(task, lambda variant: _agrees(task, variant, trials, 0.2))
-    if change:
-        return f"{change} ({difference})"
+    correction = _correction(task, trials)
+    if correction:
+        return f"{correction} ({difference})"
+
     cause = _cause(task, answer, trials)
     if cause:
         return f"{cause} ({difference}){_asked(task)}"
@@ -283,6 +286,23 @@ def _agrees(
         if compare.difference(result, trial.got, task.tolerance):
             return False
     return True
+
+
+def _correction(task: Task, trials: Sequence[_Trial]) -> str | None:
+    """The smallest change of the solution that gives the learner's results; None if none does."""
+    expected = trials[0].expected
+    first = expected[0] if isinstance(expected, (list, tuple)) and expected else expected
+    # Words are no numbers, and a few truths are explained by chance.
+    if isinstance(first, bool) or not isinstance(first, (Tensor, Number, Mapping)):
+        return None
+
+    with warnings.catch_warnings():
+        # What a changed solution divides by is no affair of the learner's.
+        warnings.simplefilter("ignore")
+        try:
+            return smallest_change(task, partial(_agrees, task, trials=trials, seconds=0.2))
+        except (OSError, SyntaxError):  # the source is not there, or by now another version's
+            return None
 
 
 def _advice(task: Task, trial: _Trial) -> str | None:

@@ -287,7 +287,7 @@ one_word.mistakes = {
 @exercise("4.6", "A whole caption", 2, 8, "section 3.1.2")
 def unroll(x: Any, a: Tensor, captions: Tensor) -> Both:
     """Logits and maps for each true word, given the true words before it: from start(a),
-    handing h and c on.
+    handing h, c and Ey on.
     """
     h, c, Ey = x.start(a)
     all_logits = []

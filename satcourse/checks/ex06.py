@@ -19,8 +19,8 @@ from satcourse.checks.task import (
     with_gradients,
 )
 from satlib.data.text import END
-from satlib.model import objective
 from satlib.model.attention import entropy
+from satlib.model.objective import leave_one_out as mean_of_others
 
 B, C, L, N = 3, 4, 5, 3
 
@@ -264,7 +264,7 @@ bias_and_noise.mistakes = {
 )
 def leave_one_out(rewards: Tensor) -> Tensor:
     """For each sample the mean reward of the others in its row, (B, N)."""
-    return objective.leave_one_out(rewards)
+    return mean_of_others(rewards)
 
 
 def _row_mean(rewards: Tensor) -> Tensor:
