@@ -75,7 +75,7 @@ class EncoderConfig(_Section):
     """The network that turns an image into annotation vectors."""
 
     name: Annotated[
-        str, "one that satlib info lists, or model:NAME, a captioner's trained encoder"
+        str, "vgg19, efficientnet-lite0 or small, or model:NAME, a captioner's trained encoder"
     ] = "vgg19"
     pretrained: Annotated[bool, "whether it starts from its trained weights"] = True
     train: Annotated[

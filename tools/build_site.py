@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -46,19 +47,27 @@ SOLUTION = re.compile(r"<details><summary>Solution</summary>.*?</details>", re.S
 NO_SOLUTION = (
     "<details><summary>Solution</summary>\n\nThe notebook has it here: `make lab`.\n\n</details>"
 )
-# Each of the next three also matches a block of code, as group 1, so that nothing inside a block is
-# taken for a heading, an equation or a link.
-BLOCK = r"^(`{3,}).*?^\1$"
-HEADING = re.compile(BLOCK + r"|^#+ ", re.M | re.S)
-EQUATION = re.compile(BLOCK + r"|\$\$.+?\$\$", re.M | re.S)
-CODE_OR_LINK = re.compile(
-    BLOCK
-    # Code within a line, unless it is all of a link's label.
-    + r"|`[^`\n]+`(?!\])"
-    # A link or a picture, whose label may hold code or a picture.
-    + r"|(!?\[(?:`[^`]*`|!\[[^\]]*\]\([^)]*\)|[^\[\]])*\])\(([^)\s]+)\)",
-    re.M | re.S,
+HEADING = r"^#+ "
+EQUATION = r"\$\$.+?\$\$"
+# A link or a picture, whose label may hold code or a picture.
+LINK = (
+    r"(?P<label>!?\[(?:`[^`]*`|!\[[^\]]*\]\([^)]*\)|[^\[\]])*\])"
+    r"\((?P<target>[^)\s]+)\)"
 )
+# A block of code, or code within a line, unless it is all of a link's label.
+CODE = r"^(?P<fence>`{3,}).*?^(?P=fence)$|`[^`\n]+`(?!\])"
+NOTEBOOK_TABLE = re.compile(r"^\| \| notebook \| subject \|\n(?:\|.*\n)+", re.M)
+
+
+def outside_code(text: str, pattern: str, replace: Callable[[re.Match[str]], str]) -> str:
+    """Markdown with what `pattern` matches replaced, but for what stands in code."""
+
+    def code_or_replaced(match: re.Match[str]) -> str:
+        return match[0] if match["code"] else replace(match)
+
+    # Whatever begins first is matched: code, and all that it holds, or the pattern.
+    either = re.compile(f"(?P<code>{CODE})|{pattern}", re.M | re.S)
+    return either.sub(code_or_replaced, text)
 
 
 def module(path: str) -> str:
@@ -98,18 +107,15 @@ class Pages:
 
         def one_line(match: re.Match[str]) -> str:
             # A line that begins with + would be the item of a list.
-            return match[0] if match[1] else re.sub(r"\n(> ?)*\s*", " ", match[0])
+            return re.sub(r"\n(> ?)*\s*", " ", match[0])
 
         def link(match: re.Match[str]) -> str:
-            label, target = match[2], match[3]
-            if target is None:  # code
-                return match[0]
-
-            place = self.target(page, target)
+            label = match["label"]
+            place = self.target(page, match["target"])
             return f"{label}({place})" if place else label.lstrip("!")[1:-1]
 
-        text = EQUATION.sub(one_line, text)
-        return CODE_OR_LINK.sub(link, text)
+        text = outside_code(text, EQUATION, one_line)
+        return outside_code(text, LINK, link)
 
     def target(self, page: str, link: str) -> str | None:
         """Where a link of a page leads on the site; None: nowhere."""
@@ -154,7 +160,7 @@ class Pages:
         texts = [cell for cell in rest if cell.cell_type == "markdown"]
         if any(cell.source.startswith("# ") for cell in texts):
             for cell in texts:
-                cell.source = HEADING.sub(lower, cell.source)
+                cell.source = outside_code(cell.source, HEADING, lambda match: f"#{match[0]}")
 
         for cell in book.cells:
             if cell.cell_type == "markdown":
@@ -167,6 +173,23 @@ class Pages:
         # On a page there is nothing to install.
         book.cells = [cell for cell in book.cells if "install" not in cell.metadata.get("tags", [])]
         self.write(path, nbformat.writes(book))
+
+    def pictures(self) -> None:
+        """Copy the pictures of docs/."""
+        for kind in ("png", "jpeg", "webp"):
+            for picture in (ROOT / "docs").glob(f"*.{kind}"):
+                shutil.copy(picture, self.folder / "docs")
+
+    def site_pages(self) -> None:
+        """Write the pages that only the site has; exercises-index.md becomes exercises/index.md."""
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        table = "\n".join(NOTEBOOK_TABLE.findall(readme))
+        for file in (ROOT / "docs" / "site").glob("*.md"):
+            path = file.name if file.name == "index.md" else file.name.replace("-", "/", 1)
+            text = file.read_text(encoding="utf-8")
+            text = text.replace("<!-- live -->", LIVE if self.live else PICTURE)
+            text = text.replace("<!-- notebooks -->", table)
+            self.write(path, self.linked(path, text))
 
     def api(self) -> None:
         """Write a page for each module, and one that lists them."""
@@ -195,11 +218,6 @@ class Pages:
         self.write("reference/table.md", f"# All results\n\n```text\n{satlib('table')}```\n")
 
 
-def lower(match: re.Match[str]) -> str:
-    """A heading of the next lower level, or the block of code as it is."""
-    return match[0] if match[1] else f"#{match[0]}"
-
-
 def satlib(*arguments: str) -> str:
     """What a command of satlib prints."""
     return subprocess.run(
@@ -212,16 +230,22 @@ def satlib(*arguments: str) -> str:
     ).stdout
 
 
+def notebook_paths() -> list[str]:
+    """The notebooks and workbooks in the repository."""
+    paths = []
+    for folder in ("notebooks", "exercises"):
+        for file in sorted((ROOT / folder).glob("[0-9][0-9]_*.ipynb")):
+            paths.append(f"{folder}/{file.name}")
+    return paths
+
+
 def write_source(folder: Path, live: bool) -> None:
     """Write all that Sphinx reads into a folder, which is replaced.
 
     With `live`, the live page is in the front page and in notebook 00.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    books = []
-    for name in ("notebooks", "exercises"):
-        for file in sorted((ROOT / name).glob("[0-9][0-9]_*.ipynb")):
-            books.append(f"{name}/{file.name}")
+    books = notebook_paths()
     texts = [f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md")] + MORE
 
     pages = Pages(folder, books + texts, live)
@@ -230,20 +254,8 @@ def write_source(folder: Path, live: bool) -> None:
     for path in texts:
         text = (ROOT / path).read_text(encoding="utf-8")
         pages.write(path, pages.linked(path, text))
-
-    for kind in ("png", "jpeg", "webp"):
-        for picture in (ROOT / "docs").glob(f"*.{kind}"):
-            shutil.copy(picture, folder / "docs")
-
-    # The site's own pages; exercises-index.md becomes exercises/index.md.
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = "\n".join(re.findall(r"^\| \| notebook \| subject \|\n(?:\|.*\n)+", readme, re.M))
-    for file in (ROOT / "docs" / "site").glob("*.md"):
-        text = file.read_text(encoding="utf-8")
-        text = text.replace("<!-- live -->", LIVE if live else PICTURE)
-        name = file.name if file.name == "index.md" else file.name.replace("-", "/", 1)
-        pages.write(name, pages.linked(name, text.replace("<!-- notebooks -->", table)))
-
+    pages.pictures()
+    pages.site_pages()
     pages.api()
     pages.reference()
 

@@ -12,6 +12,7 @@ The workbooks are one with blanks and one with its answers. Tags say what a cell
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import takewhile
 from pathlib import Path
 
@@ -81,8 +82,9 @@ def _to_read(cells: list[NotebookNode]) -> Iterator[NotebookNode]:
         if cell.cell_type == "markdown" and cell.source.startswith("## "):
             skipped = "workbook" in tags(cell)
         if not skipped and not tags(cell) & FOLDS:
-            cell.source = solved(cell.source)
-            yield cell
+            whole = deepcopy(cell)
+            whole.source = solved(cell.source)
+            yield whole
 
 
 def _to_write(cells: list[NotebookNode], edition: str) -> Iterator[NotebookNode]:
@@ -97,8 +99,9 @@ def _to_write(cells: list[NotebookNode], edition: str) -> Iterator[NotebookNode]
             yield from _task_cells(cell, id, cells[place + 1 :], edition)
         elif not tags(cell) & (FOLDS | {"claims"}):
             # The tags are for pictures in docs/, which come from the notebook to read.
-            cell.metadata.pop("tags", None)
-            yield cell
+            untagged = deepcopy(cell)
+            untagged.metadata.pop("tags", None)
+            yield untagged
 
 
 def _task_cells(
