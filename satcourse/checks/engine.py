@@ -14,7 +14,7 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from numbers import Number
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from satcourse.checks import calls, compare, diagnosis
 from satcourse.checks.correction import smallest_change
-from satcourse.checks.task import Answer, Task
+from satcourse.checks.task import Answer, CutOff, Task
 from satlib.errors import SatlibError
 
 CHAPTERS = range(11)  # the notebooks
@@ -181,7 +181,17 @@ def _judge(task: Task, answer: Any) -> None:
             raise calls.Blank
         if not callable(answer):
             raise calls.Failed(f"{task.name} is {compare.kind(answer)}, not a function")
-        trials = [_try(task, answer, case) for case in task.cases()]
+        trials: list[_Trial] = []
+        for case in task.cases():
+            try:
+                trials.append(_try(task, answer, case))
+            except calls.Failed as failed:
+                # What is wrong with the results before it explains more.
+                if any(trial.problem for trial in trials):
+                    break
+                # torch says which sizes do not fit, but not whose they are.
+                shapes = _shapes(task, case) if "shape" in str(failed) else ""
+                raise calls.Failed(f"{failed}{shapes}") from None
     except calls.Blank:
         raise Wrong(task.id, task.todo, blank=True) from None
     except calls.Failed as failed:
@@ -204,7 +214,14 @@ def _try(task: Task, answer: Answer, case: tuple[Any, ...]) -> _Trial:
     expected = task.observe(task.reference, *copy.deepcopy(case))
     inputs = copy.deepcopy(case)
     code = getattr(answer, "__code__", None)
-    got = calls.run(lambda: task.observe(answer, *inputs), task.seconds, code)
+    try:
+        got = calls.run(lambda: _listed(task.observe(answer, *inputs)), task.seconds, code)
+    except CutOff as cut:
+        # First what is wrong with the values: a word is cut off from every graph.
+        got = cut.values
+        expected = {name: expected[name] for name in got}
+        if not compare.difference(expected, got, task.tolerance):
+            raise
 
     results = got if isinstance(got, (tuple, list)) else [got]
     if any(result is Ellipsis for result in results):
@@ -229,6 +246,11 @@ def _try(task: Task, answer: Answer, case: tuple[Any, ...]) -> _Trial:
 
     problem = compare.difference(expected, got, task.tolerance, task.parts)
     return _Trial(case, expected, got, problem)
+
+
+def _listed(result: Any) -> Any:
+    """A result; what a generator yields, in a list."""
+    return [*result] if isinstance(result, Iterator) else result
 
 
 def _stub() -> None: ...
@@ -260,7 +282,7 @@ def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
     wrong = [trial for trial in trials if trial.problem]
     advice = _advice(task, wrong[0])
     if advice:
-        return advice
+        return advice + (_given(task, wrong[0].case) if task.given else "")
 
     difference = f"{wrong[0].problem}{_given(task, wrong[0].case)}"
     correction = _correction(task, trials)
@@ -355,8 +377,9 @@ def _unused(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
     """
     parameters = inspect.signature(task.reference).parameters.values()
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]
-    # Otherwise a case is no list of inputs: `observe` makes these of it.
-    if len(trials[0].case) != len(required):
+    # Otherwise a case is no list of inputs: `observe` makes these of it. And a truth may stay the
+    # same whatever plays a part in it.
+    if len(trials[0].case) != len(required) or isinstance(trials[0].expected, bool):
         return None
 
     try:
@@ -396,6 +419,14 @@ def _another(value: Any) -> Any:
     if isinstance(value, float):
         return 1.25 * value
     return value
+
+
+def _shapes(task: Task, case: tuple[Any, ...]) -> str:
+    """The shapes of the inputs, as "; with a (5, 5, 4), h (5, 3)"; "" if none is a tensor."""
+    names = inspect.signature(task.reference).parameters
+    pairs = [pair for pair in zip(names, case, strict=False) if isinstance(pair[1], Tensor)]
+    text = ", ".join(f"{name} {tuple(value.shape)}" for name, value in pairs)
+    return f"; with {text}" if text else ""
 
 
 def _given(task: Task, case: tuple[Any, ...]) -> str:

@@ -474,7 +474,12 @@ def _hull_cases() -> list[tuple[Tensor, int]]:
     # A corner that the perceptron takes more than 50 steps to find.
     slow = numbers(30, 4, seed=56)
 
+    # A corner that takes the perceptron thousands of steps unless the differences have length 1.
+    uneven = numbers(8, 3, seed=274)
+    uneven[::3] *= 30
+
     return [
+        (uneven, 1),
         (flat, 5),
         (flat, 2),
         (flat[:6], 1),

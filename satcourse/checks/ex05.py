@@ -26,7 +26,7 @@ Both = tuple[Tensor, Tensor]
 
 @exercise("5.1", "A goal out of reach", 2, 5, "equation 14")
 def least_penalty(C: int, L: int) -> float:
-    """The penalty of C words whose weights, C in all, lie evenly on L places."""
+    """The smallest possible penalty of a caption of C words and L places."""
     even = torch.full((1, 1, L), C / L, dtype=torch.float64)
     return doubly_stochastic_penalty(even).item()
 
@@ -141,8 +141,8 @@ go_downhill.mistakes = {
 
 @exercise("5.4", "Somebody else's lambda", 2, 5, "equation 14")
 def equivalent_lambda(weight: float, C: int, L: int) -> float:
-    """The lambda with which equation 14 is C times the loss of a program
-    with means over C words and L places.
+    """The lambda of equation 14 that trains the same model as a program with means over C words
+    and L places.
     """
     return weight * C / L
 
