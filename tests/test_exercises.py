@@ -219,7 +219,8 @@ def test_in_a_workbook_as_generated_exactly_the_checks_fail_and_say_blank(source
     """Its imports and tasks are run; `make exercises-check` runs the solutions, whole."""
     failed = []
     names = {"__name__": "notebook"}
-    for cell in exercises.generate(source, editions.WORK).cells:
+    cells = exercises.generate(source, editions.WORK).cells
+    for cell in cells:
         place = cell.metadata.get("satlib", {})
         needed = place or cell.source.startswith(("import ", "from "))
         if cell.cell_type != "code" or not needed:
@@ -237,3 +238,9 @@ def test_in_a_workbook_as_generated_exactly_the_checks_fail_and_say_blank(source
 
     tasks = chapter(int(source.stem[:2])).values()
     assert failed == [("check", f"{task.id} is blank: {task.todo}") for task in tasks]
+
+    # What any cell calls is there while it is blank: the workbook runs to its end.
+    code = [cell.source for cell in cells if "exercise" not in str(cell.metadata)]
+    for task in tasks:
+        if any(re.search(rf"\b{task.name}\(", text) for text in code):
+            assert f'carry_on("{task.id}")' in str(cells)
