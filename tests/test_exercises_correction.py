@@ -71,7 +71,7 @@ EXAMPLES = [
     ("10.9", lambda log_p, r: -((r - r.mean(0)) * log_p).mean(), "with the mean over axis 0"),
     # A function left out, once and everywhere; another one.
     ("4.4", lambda *x: lstm(*x, new=bare), "without the tanh of c"),
-    ("4.4", lambda *x: lstm(*x, gate=bare), "without every sigmoid"),
+    ("4.4", lambda *x: lstm(*x, gate=bare), "without any sigmoid"),
     ("5.5", unshared, "with the sum in place of the mean of alphas"),
     # A part left out, another operation, no sign.
     (

@@ -152,7 +152,8 @@ def functions(tree: ast.AST, language: Language) -> Iterator[Edit]:
         family = {other for family in FAMILIES if name in family for other in family}
 
         for what, group in [*groups, (f"every {name}", those)]:
-            yield f"without {what}", {id(call): _subject(call) for call in group}
+            words = f"without {what}".replace("every", "any")
+            yield words, {id(call): _subject(call) for call in group}
             for other in sorted(family - {name}):
                 words = f"with the {other} in place of {what}"
                 # A method, or a function of a module, has the one field; any other the other.
