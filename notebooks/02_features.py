@@ -351,13 +351,14 @@ def down(signal: Tensor, modules, pooled: list[Tensor]) -> Tensor:
     pooled: the map that each pooling had pooled, in the same order.
     """
     # BEGIN SOLUTION
+    left = list(pooled)  # a copy: the caller's list stays as it is
     for module in reversed(modules):
         if isinstance(module, nn.Conv2d):
             signal = functional.conv_transpose2d(signal, module.weight, padding=1)
         elif isinstance(module, nn.ReLU):
             signal = signal.relu()
         else:
-            signal = unpool(signal, pooled.pop())
+            signal = unpool(signal, left.pop())
     return signal
     # END SOLUTION
 

@@ -133,7 +133,7 @@ ANSWERS = (
     (
         "10.3",
         lambda f, p, w: (p + w) * [0],
-        "expected a tensor of shape (4, 4), got a list; given",
+        "wrong shape: expected (4, 4), got (4,); given",
     ),
     (
         "6.4",
@@ -143,7 +143,7 @@ ANSWERS = (
     (
         "4.4",
         lambda f, *x: f(*x)[::-1],
-        "the parts are in the wrong order: h, c (h: wrong value",
+        "These are the numbers with h and c exchanged (h: wrong value",
     ),
     (
         "3.2",
@@ -163,13 +163,29 @@ ANSWERS = (
     (
         "10.1",
         lambda f, q, k, h, *_: f(q, k, h),
-        "visible plays no part in it",
+        "These are the numbers without the masked_fill of visible (",
     ),
     (
         "10.8",
         lambda f, k, h: [h * x for x in f(k, h)],
         "number 0: wrong value",
     ),
+    # Kind and shape before values, and values before gradients.
+    ("1.1", lambda f, *x: [w.argmax() for w in f(*x)], "word 1: wrong shape: expected (40,)"),
+    ("6.1", lambda f, *x: f(*x).float(), "expected a tensor of torch.int64, got"),
+    (
+        "4.6",
+        lambda f, *x: [torch.stack(p.unbind(1)[1:], 1) for p in f(*x)],
+        "logits: wrong shape",
+    ),
+    ("10.6", lambda f, x, *y: x.copy_(f(x, *y)), "it changes its input x"),
+    ("5.2", lambda f, x: f(x).detach().numpy(), "keep to tensors"),
+    # A tie, a zero, a silent caption, a capital, a list for a prefix.
+    ("0.1", lambda f, p, q: f(p + 1e-6, q), "of the labels, 1 live wrongly"),
+    ("7.4", lambda f, *x: 1 / (1 / f(*x)), "it raises ZeroDivisionError"),
+    ("7.7", lambda f, x, y: f(*zip(*filter(all, zip(x, y)))), "CHAIR_s: wrong value"),  # noqa: B905
+    ("7.8", lambda f, x: f(x).title(), "the lie is not in small letters"),
+    ("7.1", lambda f, words, *x: words(["a"]), "next_words wants a tuple"),
 )
 
 
@@ -179,7 +195,17 @@ class TestWhatIsSaid:
     def test_what_cannot_be_looked_into_is_compared_with_the_reference(self):
         for id, answer, beginning in ANSWERS:
             text = verdict(id, partial(answer, reference(id)))
-            assert text.startswith(f"{id} is wrong: {beginning}")
+            assert text.startswith(f"{id} is wrong: {beginning}"), text
+
+    def test_another_form_of_the_right_numbers_is_right(self):
+        for id, form in (
+            ("0.1", torch.Tensor.numpy),
+            ("1.1", iter),
+            ("1.7", torch.stack),
+            ("2.5", list),
+        ):
+            text = verdict(id, lambda *x, id=id, form=form: form(reference(id)(*x)))
+            assert f"{id} is right" in text, text
 
     def test_a_loss_that_is_cut_off(self):
         for id in ("6.3", "6.8"):
@@ -193,7 +219,8 @@ def test_in_a_workbook_as_generated_exactly_the_checks_fail_and_say_blank(source
     """Its imports and tasks are run; `make exercises-check` runs the solutions, whole."""
     failed = []
     names = {"__name__": "notebook"}
-    for cell in exercises.generate(source, editions.WORK).cells:
+    cells = exercises.generate(source, editions.WORK).cells
+    for cell in cells:
         place = cell.metadata.get("satlib", {})
         needed = place or cell.source.startswith(("import ", "from "))
         if cell.cell_type != "code" or not needed:
@@ -211,3 +238,9 @@ def test_in_a_workbook_as_generated_exactly_the_checks_fail_and_say_blank(source
 
     tasks = chapter(int(source.stem[:2])).values()
     assert failed == [("check", f"{task.id} is blank: {task.todo}") for task in tasks]
+
+    # What any cell calls is there while it is blank: the workbook runs to its end.
+    code = [cell.source for cell in cells if "exercise" not in str(cell.metadata)]
+    for task in tasks:
+        if any(re.search(rf"\b{task.name}\(", text) for text in code):
+            assert f'carry_on("{task.id}")' in str(cells)

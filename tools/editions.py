@@ -90,13 +90,13 @@ def _to_read(cells: list[NotebookNode]) -> Iterator[NotebookNode]:
 def _to_write(cells: list[NotebookNode], edition: str) -> Iterator[NotebookNode]:
     """The cells, with each task's card before it, and its check and its folds after it.
 
-    Where a later cell calls the task's function, a cell catches up: it puts satlib's own in until
+    Where another cell calls the task's function, a cell catches up: it puts satlib's own in until
     the learner's has passed.
     """
     for place, cell in enumerate(cells):
         id = _task_of(cell)
         if id is not None:
-            yield from _task_cells(cell, id, cells[place + 1 :], edition)
+            yield from _task_cells(cells, place, id, edition)
         elif not tags(cell) & (FOLDS | {"claims"}):
             # The tags are for pictures in docs/, which come from the notebook to read.
             untagged = deepcopy(cell)
@@ -105,10 +105,12 @@ def _to_write(cells: list[NotebookNode], edition: str) -> Iterator[NotebookNode]
 
 
 def _task_cells(
-    cell: NotebookNode, id: str, later: list[NotebookNode], edition: str
+    cells: list[NotebookNode], place: int, id: str, edition: str
 ) -> Iterator[NotebookNode]:
     """A task's card, what to complete, its check, its folds, and a cell that catches up."""
     exercise = task(id)
+    cell = cells[place]
+    later = cells[place + 1 :]
     yield new_markdown_cell(f"### {id} {exercise.title}\n\n{card(exercise)}")
 
     answer = solved(cell.source) if edition == SOLVED else stub(cell.source, id)
@@ -122,9 +124,11 @@ def _task_cells(
     folds.append(FOLDED.format("Solution", f"```python\n{solved(cell.source)}\n```"))
     yield new_markdown_cell("\n".join(folds))
 
-    # Called, that is: a parameter or a variable of the same name needs nothing.
+    # Called, that is: a parameter or a variable of the same name needs nothing. Not only by later
+    # cells: a class that stands earlier may call it, and is used later.
     call = re.compile(rf"(?<!def )\b{exercise.name}\(")
-    if any(other.cell_type == "code" and call.search(other.source) for other in later):
+    others = cells[:place] + later
+    if any(other.cell_type == "code" and call.search(other.source) for other in others):
         comment = "  # yours, once it has passed its check; satlib's own until then"
         yield _of_task(f'{exercise.name} = carry_on("{id}"){comment}', id, "catch-up")
 

@@ -1,5 +1,6 @@
 """Compare two results, and describe the first difference in one line."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from numbers import Number
 from typing import Any
@@ -28,6 +29,7 @@ def _difference(
     expected: Any, got: Any, tolerance: float, where: str, parts: Sequence[str] = ()
 ) -> str | None:
     """`difference` of a part of two results, which the message calls `where`."""
+    got = _converted(expected, got)
     problem = _problem(expected, got, tolerance)
     if problem:
         return f"{where}: {problem}" if where else problem
@@ -39,6 +41,26 @@ def _difference(
     return None
 
 
+def _converted(expected: Any, got: Any) -> Any:
+    """The same numbers as a tensor, or as a list, where one of these is expected."""
+    if isinstance(got, np.ndarray) and not got.ndim:
+        return got.item()
+    is_array = isinstance(got, (np.ndarray, Tensor)) and got.ndim
+    # Not a tuple of tensors: its elements are no rows.
+    if is_array and (isinstance(expected, list) or _are_numbers(expected)):
+        return [*got]
+    is_list = isinstance(got, (list, tuple, np.ndarray)) and len(got)
+    if isinstance(expected, Tensor) and is_list:
+        with contextlib.suppress(TypeError, ValueError):  # no numbers, or rows of unequal lengths
+            return torch.as_tensor(got)
+    return got
+
+
+def _are_numbers(value: Any) -> bool:
+    """Whether a value is a tuple of numbers, each perhaps a tensor."""
+    return isinstance(value, tuple) and not any(getattr(each, "ndim", 0) for each in value)
+
+
 def _problem(expected: Any, got: Any, tolerance: float) -> str | None:
     """Describe a wrong value, or a wrong container whatever its elements; None if it is right."""
     if isinstance(expected, (Tensor, Number, np.bool_)):
@@ -46,7 +68,9 @@ def _problem(expected: Any, got: Any, tolerance: float) -> str | None:
         return problem or _values(torch.as_tensor(expected), torch.as_tensor(got), tolerance)
 
     if isinstance(expected, Mapping):
-        return None if isinstance(got, Mapping) else f"expected a dict, got {kind(got)}"
+        if not isinstance(got, Mapping):
+            return f"expected a dict, got {kind(got)}"
+        return None if {*expected} == {*got} else f"expected the keys {[*expected]}, got {[*got]}"
 
     # Before the sequences, since a string is one.
     if isinstance(expected, str):

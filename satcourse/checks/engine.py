@@ -13,7 +13,8 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from numbers import Number
 from typing import Any, NamedTuple
@@ -22,7 +23,8 @@ import torch
 from torch import Tensor
 
 from satcourse.checks import calls, compare, diagnosis
-from satcourse.checks.task import Answer, Task
+from satcourse.checks.correction import smallest_change
+from satcourse.checks.task import Answer, CutOff, Task
 from satlib.errors import SatlibError
 
 CHAPTERS = range(11)  # the notebooks
@@ -179,7 +181,17 @@ def _judge(task: Task, answer: Any) -> None:
             raise calls.Blank
         if not callable(answer):
             raise calls.Failed(f"{task.name} is {compare.kind(answer)}, not a function")
-        trials = [_try(task, answer, case) for case in task.cases()]
+        trials: list[_Trial] = []
+        for case in task.cases():
+            try:
+                trials.append(_try(task, answer, case))
+            except calls.Failed as failed:
+                # What is wrong with the results before it explains more.
+                if any(trial.problem for trial in trials):
+                    break
+                # torch says which sizes do not fit, but not whose they are.
+                shapes = _shapes(task, case) if "shape" in str(failed) else ""
+                raise calls.Failed(f"{failed}{shapes}") from None
     except calls.Blank:
         raise Wrong(task.id, task.todo, blank=True) from None
     except calls.Failed as failed:
@@ -202,7 +214,14 @@ def _try(task: Task, answer: Answer, case: tuple[Any, ...]) -> _Trial:
     expected = task.observe(task.reference, *copy.deepcopy(case))
     inputs = copy.deepcopy(case)
     code = getattr(answer, "__code__", None)
-    got = calls.run(lambda: task.observe(answer, *inputs), task.seconds, code)
+    try:
+        got = calls.run(lambda: _listed(task.observe(answer, *inputs)), task.seconds, code)
+    except CutOff as cut:
+        # First what is wrong with the values: a word is cut off from every graph.
+        got = cut.values
+        expected = {name: expected[name] for name in got}
+        if not compare.difference(expected, got, task.tolerance):
+            raise
 
     results = got if isinstance(got, (tuple, list)) else [got]
     if any(result is Ellipsis for result in results):
@@ -227,6 +246,11 @@ def _try(task: Task, answer: Answer, case: tuple[Any, ...]) -> _Trial:
 
     problem = compare.difference(expected, got, task.tolerance, task.parts)
     return _Trial(case, expected, got, problem)
+
+
+def _listed(result: Any) -> Any:
+    """A result; what a generator yields, in a list."""
+    return [*result] if isinstance(result, Iterator) else result
 
 
 def _stub() -> None: ...
@@ -258,26 +282,49 @@ def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
     wrong = [trial for trial in trials if trial.problem]
     advice = _advice(task, wrong[0])
     if advice:
-        return advice
+        return advice + (_given(task, wrong[0].case) if task.given else "")
 
     difference = f"{wrong[0].problem}{_given(task, wrong[0].case)}"
+    correction = _correction(task, trials)
+    if correction:
+        return f"{correction} ({difference})"
+
     cause = _cause(task, answer, trials)
     if cause:
         return f"{cause} ({difference}){_asked(task)}"
     return f"{difference}{_asked(task)}"
 
 
-def _agrees(task: Task, mistake: Answer, trials: Sequence[_Trial]) -> bool:
-    """Whether a function gives the learner's results in all cases."""
+def _agrees(
+    task: Task, mistake: Answer, trials: Sequence[_Trial], seconds: float | None = None
+) -> bool:
+    """Whether a function gives the learner's results in all cases, each within so long."""
     for trial in trials:
         inputs = copy.deepcopy(trial.case)
         try:
-            result = calls.run(partial(task.observe, mistake, *inputs), task.seconds)
+            result = calls.run(partial(task.observe, mistake, *inputs), seconds or task.seconds)
         except (calls.Failed, calls.Blank):
             return False
         if compare.difference(result, trial.got, task.tolerance):
             return False
     return True
+
+
+def _correction(task: Task, trials: Sequence[_Trial]) -> str | None:
+    """The smallest change of the solution that gives the learner's results; None if none does."""
+    expected = trials[0].expected
+    first = expected[0] if isinstance(expected, (list, tuple)) and expected else expected
+    # Words are no numbers, and a few truths are explained by chance.
+    if isinstance(first, bool) or not isinstance(first, (Tensor, Number, Mapping)):
+        return None
+
+    with warnings.catch_warnings():
+        # What a changed solution divides by is no affair of the learner's.
+        warnings.simplefilter("ignore")
+        try:
+            return smallest_change(task, partial(_agrees, task, trials=trials, seconds=0.2))
+        except (OSError, SyntaxError):  # the source is not there, or by now another version's
+            return None
 
 
 def _advice(task: Task, trial: _Trial) -> str | None:
@@ -330,8 +377,9 @@ def _unused(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
     """
     parameters = inspect.signature(task.reference).parameters.values()
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]
-    # Otherwise a case is no list of inputs: `observe` makes these of it.
-    if len(trials[0].case) != len(required):
+    # Otherwise a case is no list of inputs: `observe` makes these of it. And a truth may stay the
+    # same whatever plays a part in it.
+    if len(trials[0].case) != len(required) or isinstance(trials[0].expected, bool):
         return None
 
     try:
@@ -371,6 +419,14 @@ def _another(value: Any) -> Any:
     if isinstance(value, float):
         return 1.25 * value
     return value
+
+
+def _shapes(task: Task, case: tuple[Any, ...]) -> str:
+    """The shapes of the inputs, as "; with a (5, 5, 4), h (5, 3)"; "" if none is a tensor."""
+    names = inspect.signature(task.reference).parameters
+    pairs = [pair for pair in zip(names, case, strict=False) if isinstance(pair[1], Tensor)]
+    text = ", ".join(f"{name} {tuple(value.shape)}" for name, value in pairs)
+    return f"; with {text}" if text else ""
 
 
 def _given(task: Task, case: tuple[Any, ...]) -> str:

@@ -1,5 +1,6 @@
 """The exercise of notebook 00: labels on trial."""
 
+import torch
 from torch import Tensor
 
 from satcourse.checks.task import distribution, exercise
@@ -60,7 +61,12 @@ evidence.says = (
     "and those that are likely here alone are kept"
 )
 # Seeds with which every mistake below gives another result.
-evidence.cases = lambda: [_case(18), _case(2)]
+evidence.cases = lambda: [
+    _case(18),
+    _case(2),
+    # As likely as everywhere else, and not likelier.
+    (torch.tensor([[0.6, 0.4]]), torch.tensor([[0.6, 0.4]] * 20)),
+]
 evidence.mistakes = {
     'an "and" that is likelier than usual lives: '
     "at how many places elsewhere is it as likely?": _likelier_than_usual,

@@ -80,7 +80,13 @@ def _logits_and_gradient(answer: Answer, step: Speaker, s: Tensor, y: Caption) -
     # A part for each word, so that a message names the first that is wrong.
     parts = [f"word {i + 1}" for i in range(len(y))]
     observe = with_gradients("s", parts=parts)
-    return observe(lambda s: answer(step, s, y), s)
+
+    def logits(s: Tensor) -> object:
+        found = answer(step, s, y)
+        # Stacked logits are as good as a list of them.
+        return [*found] if getattr(found, "ndim", 0) == 2 else found
+
+    return observe(logits, s)
 
 
 def _fed_its_own_words(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:

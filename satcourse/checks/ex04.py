@@ -287,7 +287,7 @@ one_word.mistakes = {
 @exercise("4.6", "A whole caption", 2, 8, "section 3.1.2")
 def unroll(x: Any, a: Tensor, captions: Tensor) -> Both:
     """Logits and maps for each true word, given the true words before it: from start(a),
-    handing h and c on.
+    handing h, c and Ey on.
     """
     h, c, Ey = x.start(a)
     all_logits = []
@@ -474,7 +474,12 @@ def _hull_cases() -> list[tuple[Tensor, int]]:
     # A corner that the perceptron takes more than 50 steps to find.
     slow = numbers(30, 4, seed=56)
 
+    # A corner that takes the perceptron thousands of steps unless the differences have length 1.
+    uneven = numbers(8, 3, seed=274)
+    uneven[::3] *= 30
+
     return [
+        (uneven, 1),
         (flat, 5),
         (flat, 2),
         (flat[:6], 1),

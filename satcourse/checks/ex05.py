@@ -14,9 +14,10 @@ from satcourse.checks.task import (
     without_graph,
 )
 from satcourse.lessons import marginal as course
-from satlib.model import attention
-from satlib.model import objective as losses
+from satlib.model.attention import entropy as entropy_of
+from satlib.model.attention import movement as movement_of
 from satlib.model.decoder import Annotations, Decoder, State
+from satlib.model.objective import doubly_stochastic_penalty
 from satlib.recipe import DecoderConfig
 
 B, C, L, K = 2, 3, 5, 4
@@ -25,9 +26,9 @@ Both = tuple[Tensor, Tensor]
 
 @exercise("5.1", "A goal out of reach", 2, 5, "equation 14")
 def least_penalty(C: int, L: int) -> float:
-    """The penalty of C words whose weights, C in all, lie evenly on L places."""
+    """The smallest possible penalty of a caption of C words and L places."""
     even = torch.full((1, 1, L), C / L, dtype=torch.float64)
-    return losses.doubly_stochastic_penalty(even).item()
+    return doubly_stochastic_penalty(even).item()
 
 
 def _only_too_few_words(C: int, L: int) -> float:
@@ -54,7 +55,7 @@ def penalty(alphas: Tensor) -> Tensor:
     """The sum over the places of (1 - all that the words gave them)^2:
     alphas (B, C, L) -> (B,).
     """
-    return losses.doubly_stochastic_penalty(alphas)
+    return doubly_stochastic_penalty(alphas)
 
 
 def _squared_by_itself(alphas: Tensor) -> Tensor:
@@ -140,8 +141,8 @@ go_downhill.mistakes = {
 
 @exercise("5.4", "Somebody else's lambda", 2, 5, "equation 14")
 def equivalent_lambda(weight: float, C: int, L: int) -> float:
-    """The lambda with which equation 14 is C times the loss of a program
-    with means over C words and L places.
+    """The lambda of equation 14 that trains the same model as a program with means over C words
+    and L places.
     """
     return weight * C / L
 
@@ -170,8 +171,8 @@ def describe(alphas: Tensor) -> Tensor:
     shares = alphas.mean(1)  # (B, L)
     L = shares.shape[1]
     ignored = 100 * (shares < 0.5 / L).float().mean(1)
-    entropy = attention.entropy(alphas).mean(1)
-    movement = attention.movement(alphas).mean(1)
+    entropy = entropy_of(alphas).mean(1)
+    movement = movement_of(alphas).mean(1)
     return torch.stack([ignored, entropy, movement], 1)
 
 

@@ -19,8 +19,8 @@ from satcourse.checks.task import (
     with_gradients,
 )
 from satlib.data.text import END
-from satlib.model import objective
 from satlib.model.attention import entropy
+from satlib.model.objective import leave_one_out as mean_of_others
 
 B, C, L, N = 3, 4, 5, 3
 
@@ -264,7 +264,7 @@ bias_and_noise.mistakes = {
 )
 def leave_one_out(rewards: Tensor) -> Tensor:
     """For each sample the mean reward of the others in its row, (B, N)."""
-    return objective.leave_one_out(rewards)
+    return mean_of_others(rewards)
 
 
 def _row_mean(rewards: Tensor) -> Tensor:
@@ -349,9 +349,9 @@ def _signal(log_w: Tensor, stand_in: Tensor) -> Tensor:
     return log_w.logsumexp(1, keepdim=True) - replaced.logsumexp(2)
 
 
-def _groups(S: int, K: int) -> tuple[Tensor, Tensor, Tensor]:
+def _groups(S: int, K: int, least: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
     """S groups of K paths, and gradients over 5 weights."""
-    log_w = numbers(S, K, seed=K, scale=2.0)
+    log_w = numbers(S, K, seed=K, scale=2.0) + least
     d_log_w = numbers(S, K, 5, seed=10 + K)
     d_log_q = numbers(S, K, 5, seed=20 + K)
     return log_w, d_log_w, d_log_q
@@ -389,6 +389,8 @@ vimco.cases = lambda: [
     _groups(S=2, K=3),
     # Of two paths the other one alone is the stand-in.
     _groups(S=2, K=2),
+    # The exponential of these is 0 in float32.
+    _groups(S=2, K=3, least=-200.0),
 ]
 vimco.mistakes = {
     "the others' plain mean stands in for w_k, or nothing does: "

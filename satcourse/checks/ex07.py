@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import fmean, geometric_mean
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,9 @@ def _drawn(seed: int) -> NextWords:
     """A model whose probabilities are drawn, the same each time; captions of at most five words."""
 
     def next_words(prefix: Prefix) -> Mapping[str, float]:
+        # The notebook looks it up in a dict.
+        if not isinstance(prefix, tuple):
+            raise Failed(f"next_words wants a tuple of words, not {kind(prefix)}")
         if len(prefix) == 5 or END in prefix:
             return {END: 1.0}
         drawn = random.Random(f"{seed} {' '.join(prefix)}")
@@ -309,6 +312,9 @@ clipped_precision.says = (
     "words to triples, repeated and spread over references, turned round; no pair at all"
 )
 clipped_precision.cases = _repeated_words
+clipped_precision.given = lambda caption, references, n: (
+    f"{' '.join(caption)!r}, n = {n}, and as references {[*map(' '.join, references)]}"
+)
 clipped_precision.mistakes = {
     "clipped by the sum over the references: take the one that has most": _clipped_by_the_sum,
     "not clipped: an n-gram counts at most as often as a reference has it": _not_clipped,
@@ -326,7 +332,8 @@ def bleu(captions: Captions, references: list[Captions], N: int) -> float:
     """The geometric mean over n = 1 to N of: hits of all captions, each by its own references,
     divided by n-grams of all captions.
     """
-    return geometric_mean(_precisions(captions, references, N))
+    precisions = _precisions(captions, references, N)
+    return math.prod(precisions) ** (1 / N)
 
 
 def _precisions(captions: Captions, references: list[Captions], N: int) -> list[float]:
@@ -363,6 +370,8 @@ def _corpora() -> list[tuple[Captions, list[Captions], int]]:
         (captions, references, 3),
         # The only caption of which a run of four is in a reference.
         (captions[2:3], references[2:3], 4),
+        # No pair is.
+        ([["dog", "a"]], [_words("a dog")], 2),
     ]
 
 
@@ -379,16 +388,32 @@ def _arithmetic_mean(captions: Captions, references: list[Captions], N: int) -> 
     return fmean(_precisions(captions, references, N))
 
 
+def _without_root(captions: Captions, references: list[Captions], N: int) -> float:
+    return math.prod(_precisions(captions, references, N))
+
+
+def _with_brevity_penalty(captions: Captions, references: list[Captions], N: int) -> float:
+    ours = sum(map(len, captions))
+    theirs = 0
+    for words, each in zip(captions, references, strict=True):
+        # Of two lengths that are equally near, the smaller one.
+        theirs += min(sorted(map(len, each)), key=lambda length: abs(length - len(words)))
+    return bleu(captions, references, N) * min(1.0, math.exp(1 - theirs / ours))
+
+
 def _longest_runs(captions: Captions, references: list[Captions], N: int) -> float:
     return _precisions(captions, references, N)[-1]
 
 
 bleu.says = "BLEU-1 to BLEU-4 of small corpora, without brevity penalty"
 bleu.cases = _corpora
+bleu.given = lambda captions, references, N: f"{[*map(' '.join, captions)]}, N = {N}"
 bleu.mistakes = {
     "the mean of the captions' own BLEU: n-grams are counted over the corpus first": _mean_of_bleus,
     "the mean is geometric: the N-th root of the product": _arithmetic_mean,
     "runs of N words alone: multiply the precisions of 1 to N": _longest_runs,
+    "the root is missing: the N-th root of the product": _without_root,
+    "leave the brevity penalty out: section 5.1 does, too": _with_brevity_penalty,
 }
 
 
@@ -563,11 +588,17 @@ def _things() -> list[tuple[list[set], list[set]]]:
     # Each letter is a thing: the captions invent nothing, all, one of four, and four of five.
     said = [set("ab"), set("c"), set("abcx"), set("awxyz")]
     there = [set("abcd"), set("ab"), set("abc"), set("a")]
-    return [(said, there)]
+    return [
+        (said, there),
+        # Who says nothing invents nothing.
+        ([set("ax"), set()], [set("ab"), set("c")]),
+    ]
 
 
 def _mean_over_captions(said: list[set], there: list[set]) -> tuple[float, float]:
-    shares = [len(ours - theirs) / len(ours) for ours, theirs in zip(said, there, strict=True)]
+    shares = [
+        len(ours - theirs) / max(1, len(ours)) for ours, theirs in zip(said, there, strict=True)
+    ]
     _, of_captions = chair(said, there)
     return 100 * fmean(shares), of_captions
 
@@ -648,7 +679,8 @@ def _judged(answer: Answer, references: list[str]) -> Any:
     return {
         "a sentence of the scenes": meaning is not None,
         "false: all that it says is there": meaning not in _truths(references[0], caption),
-        f"worth a BLEU-4 of {ENOUGH} or more": bleu_4 >= ENOUGH,
+        "in small letters, without a full stop": caption == " ".join(tokenise(caption)),
+        "worth a BLEU-4 of": round(min(ENOUGH, bleu_4), 1),
     }
 
 
@@ -662,9 +694,11 @@ def _references() -> list[tuple[list[str]]]:
 
 
 def _what_is_missing(expected: Any, got: Any) -> str | None:
-    for what, holds in got.items():
-        if not holds:
-            return f"the lie for one of the scenes is not {what}"
+    for what, value in got.items():
+        if value is False:
+            return f"the lie is not {what}"
+        if value != expected[what]:
+            return f"the lie is {what} {value}, not {expected[what]} or more"
     return None
 
 
@@ -672,6 +706,7 @@ lie.says = "four scenes: sentences, false, of a BLEU-4 of 70 or more"
 lie.cases = _references
 lie.observe = _judged
 lie.advise = _what_is_missing
+lie.given = "the scene {0[0]!r}".format
 
 
 @exercise(

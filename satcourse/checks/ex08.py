@@ -297,9 +297,13 @@ def _backward(
     return total
 
 
-def _three_steps(answer: Answer, seed: int, most: float, scale: float) -> Any:
+def _three_steps(
+    answer: Answer, seed: int, most: float, scale: float, without_words: int = 0
+) -> Any:
     """Three steps: losses, weights, precision, and what is done when a part begins."""
     decoder, optimiser, parts = _learner(seed)
+    # Parts of padding alone.
+    parts += [(a[:1], captions[:1] * 0 + PAD) for a, captions in parts[:without_words]]
     half = torch.float16 if seed else torch.bfloat16
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
     before = _weights(decoder)
@@ -316,8 +320,8 @@ def _three_steps(answer: Answer, seed: int, most: float, scale: float) -> Any:
         losses.append(answer(decoder, optimiser, scaler, parts, half, most))
     without_graph(losses)
 
-    # Every second time the decoder runs, it is on the second part.
-    there = "there" if all(has_gradients[1::2]) else "not there, or emptied"
+    # Each time after the first of a step, the decoder runs on a later part.
+    there = "there" if all(has_gradients[1 :: len(parts)]) else "not there, or emptied"
     return {
         "it computes in": str(dtypes),
         "when the second part begins": f"the first one's gradients are {there}",
@@ -365,9 +369,11 @@ step.cases = lambda: [
     (3, 5.0, 1.0),
     # A gradient of infinity: the scaler leaves the step out.
     (0, 1.0, math.inf),
+    # A part without words: its loss is not 0 / 0.
+    (3, 5.0, 1.0, 1),
 ]
 step.observe = _three_steps
-step.given = lambda seed, most, scale: f"most = {most}, and a scale of {scale:g}"
+step.given = "most = {1}, a scale of {2:g}".format
 # Half precision: about three digits.
 step.tolerance = 0.01
 step.mistakes = {

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from numbers import Number
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -94,16 +95,22 @@ def distribution(*shape: int, seed: int = 0, sharp: float = 1.0) -> Tensor:
     return torch.softmax(numbers(*shape, seed=seed, scale=sharp), -1)
 
 
+class CutOff(Failed):
+    """A result is cut off from its graph; `values` are the results all the same."""
+
+    values: Mapping[str, Tensor] = {}
+
+
 def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
     """The gradients of a learner's loss at tensors, by their names; not a number: as it is.
 
-    Raises Failed if the loss is cut off from its graph.
+    Raises CutOff if the loss is cut off from its graph.
     """
     is_scalar = isinstance(loss, Tensor) and not loss.dim()
     if not isinstance(loss, Number) and not is_scalar:
         return loss
     if not isinstance(loss, Tensor) or not loss.requires_grad:
-        raise Failed(
+        raise CutOff(
             "nothing is left to learn from: "
             "the result is cut off from the graph (by detach, item or no_grad?)"
         )
@@ -137,15 +144,18 @@ def with_gradients(*names: str, parts: Sequence[str] = ("",)) -> Answer:
         copies = [leaf * 1 for leaf in leaves]
         output = answer(*copies, *inputs[len(names) :])
 
+        # The engine knows the inputs themselves, and says that one was changed, or came back.
         for leaf, copy in zip(leaves, copies, strict=True):
-            # The engine knows the inputs themselves, and says that one came back, or was changed.
+            leaf.data.copy_(copy.detach())
+        for leaf, copy in zip(leaves, copies, strict=True):
             if output is copy:
                 return leaf
-            leaf.data.copy_(copy.detach())
 
         if isinstance(output, Number):
             return gradients(output, {})  # refuses it
         tensors = output if isinstance(output, (tuple, list)) else [output]
+        if any(isinstance(each, np.ndarray) for each in tensors):
+            raise Failed("keep to tensors: gradients must flow through it")
         if len(tensors) != len(parts) or not all(isinstance(each, Tensor) for each in tensors):
             return output
 
@@ -165,6 +175,9 @@ def _parts_and_gradients(parts: Mapping[str, Tensor], leaves: Mapping[str, Tenso
     values = {name: each.detach() for name, each in parts.items()}
     try:
         return values | gradients(total, leaves)
+    except CutOff as cut:
+        cut.values = values
+        raise
     except RuntimeError:
         raise Failed(
             "no way back for the gradients: it changes in place (`x /= y`) what they need"

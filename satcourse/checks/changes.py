@@ -1,0 +1,243 @@
+"""Small changes of a solution, one at a time, each with what it does to the numbers in words.
+
+A kind of change is a function that yields edits of a syntax tree. To add one, write such a function
+and put it into KINDS.
+
+The words complete "These are the numbers ...". They use the names that the task itself uses, and no
+other: what cannot be said in them is no help to a learner, and is not tried.
+"""
+
+import ast
+import copy
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+from typing import Any
+
+from satcourse.checks.task import Task
+
+# What a change does in words, and what stands where instead, by the ids of nodes.
+Edit = tuple[str, dict[int, Any]]
+
+FAMILIES = (
+    {"relu", "sigmoid", "tanh"},
+    {"amax", "mean", "sum"},
+    {"max", "min"},
+    {"argmax", "argmin"},
+)
+OVER_AXES = {"argmax", "argmin", "cumsum", "log_softmax", "mean", "softmax", "std", "sum"}
+# Functions that learners know by these names.
+FUNCTIONS = OVER_AXES.union(
+    *FAMILIES,
+    {"abs", "clamp", "detach", "exp", "log", "logsumexp", "lower", "masked_fill", "pad"},
+    {"sqrt", "square", "tril", "zero_grad"},
+)
+MODULES = {"functional", "math", "nn", "np", "torch"}
+OPERATIONS = {
+    ast.Add: "sum",
+    ast.Sub: "difference",
+    ast.Mult: "product",
+    ast.Div: "quotient",
+}
+UNSAID = "?"  # in the place of what has no name
+
+
+class Language:
+    """What can be said of a function of a solution: in the names of the task's text."""
+
+    def __init__(self, task: Task, function: Any) -> None:
+        text = inspect.getdoc(task.reference) or ""
+        parameters = inspect.signature(task.reference).parameters
+        self.names = {*re.findall(r"\d+\.\d+|\w+", text), *parameters, *task.parts} - FUNCTIONS
+        # What another function returns, which the solution calls, has no name.
+        self.result = "the result" if function is task.reference else UNSAID
+
+    def joined(self, names: Iterable[str]) -> str:
+        """Those names that the task uses, too."""
+        return " and ".join(sorted({*names} & self.names)) or UNSAID
+
+    def phrase(self, node: ast.AST) -> str:
+        """An expression in words, such as "b", "the tanh of c", "the term in Z and z"."""
+        if isinstance(node, ast.Constant) and not isinstance(node.value, str):
+            return str(node.value)
+        names = self.joined(getattr(n, "attr", getattr(n, "id", "")) for n in ast.walk(node))
+        if _called(node) in FUNCTIONS:
+            return f"the {_called(node)} of {names}".removesuffix(f" of {UNSAID}")
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return names
+        return f"the term in {names}"
+
+    def computed(self, line: ast.AST) -> str:
+        """What a line computes: variables, or the result."""
+        is_last = isinstance(line, ast.Return)
+        return self.result if is_last else self.joined(_variables(line, ast.Store))
+
+
+def changes(task: Task, function: Any) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """A function of a solution with each change, in words and as a syntax tree.
+
+    Those nearest to the surface, to whole lines, come first.
+    """
+    tree = parsed(function)
+    language = Language(task, function)
+    edits = [edit for kind in KINDS for edit in kind(tree, language) if UNSAID not in edit[0]]
+
+    # The nearest first.
+    order = {id(node): place for place, node in enumerate(ast.walk(tree))}
+    edits.sort(key=lambda edit: min(order[place] for place in edit[1]))
+    for words, places in edits:
+        # What deepcopy finds in this mapping it believes to be copied already.
+        yield words, ast.fix_missing_locations(copy.deepcopy(tree, {**places}))
+
+
+def parsed(function: Any) -> Any:
+    """The syntax tree of a function, without decorators. Raises OSError if it has no source."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    return _with(tree, decorator_list=[])
+
+
+def nodes(tree: ast.AST, *kinds: type) -> list[Any]:
+    """The nodes of some kinds in a tree."""
+    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
+def _with(node: Any, **fields: Any) -> Any:
+    """A copy of a node with other fields."""
+    other = copy.copy(node)
+    vars(other).update(fields)
+    return other
+
+
+def _variables(node: ast.AST, context: type) -> set[str]:
+    """The variables that some code reads (ast.Load), or assigns (ast.Store)."""
+    return {name.id for name in nodes(node, ast.Name) if isinstance(name.ctx, context)}
+
+
+def _called(call: ast.AST) -> str:
+    """The name of the function that is called, without its module or object; "" of no call."""
+    function = getattr(call, "func", None)
+    return getattr(function, "attr", getattr(function, "id", ""))
+
+
+def _subject(call: ast.Call) -> ast.expr | None:
+    """What is left of a call without its function: a method's object, or the first argument."""
+    value = getattr(call.func, "value", None)
+    if value is None or getattr(value, "id", None) in MODULES:
+        return call.args[0] if call.args else None
+    return value
+
+
+# Kinds of changes.
+
+
+def axes(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """Another axis."""
+    for call in nodes(tree, ast.Call):
+        for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
+            if _called(call) in OVER_AXES and re.fullmatch(r"-?\d", ast.unparse(argument)):
+                for axis in (0, 1, 2, -1):
+                    batch = ", the batch" if axis == 0 and "B" in language.names else ""
+                    words = f"with the {_called(call)} over axis {axis}{batch}"
+                    yield words, {id(argument): ast.Constant(axis)}
+
+
+def functions(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """A function left out, or another of its family: in one place, or everywhere."""
+    calls = [call for call in nodes(tree, ast.Call) if _subject(call)]
+    for name in sorted(FUNCTIONS & {*map(_called, calls)}):
+        those = [call for call in calls if _called(call) == name]
+        groups = [(language.phrase(call), [call]) for call in those]
+        family = {other for family in FAMILIES if name in family for other in family}
+
+        for what, group in [*groups, (f"every {name}", those)]:
+            words = f"without {what}".replace("every", "any")
+            yield words, {id(call): _subject(call) for call in group}
+            for other in sorted(family - {name}):
+                words = f"with the {other} in place of {what}"
+                # A method, or a function of a module, has the one field; any other the other.
+                fields = {"attr": other, "id": other}
+                yield words, {id(call.func): _with(call.func, **fields) for call in group}
+
+
+def operands(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """A part of a sum or product left out, both exchanged, another operation; no sign."""
+    for node in nodes(tree, ast.BinOp):
+        left, right = language.phrase(node.left), language.phrase(node.right)
+        exchanged = _with(node, left=node.right, right=node.left)
+        yield f"with {left} and {right} exchanged", {id(node): exchanged}
+
+        operation = OPERATIONS.get(type(node.op), UNSAID)
+        yield f"with {left} left out of the {operation}", {id(node): node.right}
+        yield f"with {right} left out of the {operation}", {id(node): node.left}
+        for other, name in OPERATIONS.items():
+            words = f"with a {name} in place of the {operation}"
+            yield words, {id(node): _with(node, op=other())}
+
+    for node in nodes(tree, ast.UnaryOp):
+        words = f"with {language.phrase(node.operand)} the other way round"
+        if isinstance(node.op, ast.USub):
+            words = "without the minus sign"
+        yield words, {id(node): node.operand}
+
+
+def exchanges(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """Two arguments, targets or results exchanged; one variable in place of another."""
+    for node in nodes(tree, ast.Call, ast.Tuple):
+        items = node.args if isinstance(node, ast.Call) else node.elts
+        for one, other in combinations(items, 2):
+            words = f"with {language.phrase(one)} and {language.phrase(other)} exchanged"
+            yield words, {id(one): other, id(other): one}
+
+    known = {name.id for name in nodes(tree, ast.Name)} & language.names
+    for name in nodes(tree, ast.Name):
+        for other in sorted(known) if isinstance(name.ctx, ast.Load) else ():
+            words = f"with {other} in place of {language.phrase(name)}"
+            yield words, {id(name): _with(name, id=other)}
+
+
+def constants(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """Another number, for one that the task mentions."""
+    for node in nodes(tree, ast.Constant):
+        if type(node.value) in (int, float) and str(node.value) in language.names:
+            for new in (0, 1, 2, node.value - 1, node.value + 1, -node.value):
+                words = f"with {new} in place of {node.value}"
+                yield words, {id(node): ast.Constant(new)}
+
+
+def lines(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """A line left out, or variables that it reads and assigns stay as they were."""
+    for line in nodes(tree, ast.Assign, ast.AugAssign, ast.If):
+        yield f"without the new {language.computed(line)}", {id(line): ast.Pass()}
+
+        both = _variables(line, ast.Load) & _variables(line, ast.Store)
+        targets = [each for each in nodes(line, ast.Name) if isinstance(each.ctx, ast.Store)]
+        places = {id(each): _with(each, id="_") for each in targets if each.id in both}
+        if places:
+            yield f"without the new {language.joined(both)}", places
+
+
+def order(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """A line reads what a later one assigns, or what was there before an earlier one assigned it."""
+    blocks = [getattr(node, "body", None) for node in ast.walk(tree)]
+    for block in [block for block in blocks if isinstance(block, list)]:
+        for first, last in combinations(block, 2):
+            later = _variables(first, ast.Load) & _variables(last, ast.Store)
+            words = f"with {language.computed(first)} from the new {language.joined(later)}"
+            yield words, {id(first): _both(last, first), id(last): ast.Pass()}
+
+            earlier = _variables(first, ast.Store) & _variables(last, ast.Load)
+            words = f"with {language.computed(last)} from the old {language.joined(earlier)}"
+            keep = [ast.parse(f"_{name} = {name}").body[0] for name in earlier]
+            reads = [each for each in nodes(last, ast.Name) if each.id in earlier]
+            stale = {id(n): _with(n, id=f"_{n.id}") for n in reads if isinstance(n.ctx, ast.Load)}
+            yield words, {id(first): _both(*keep, first), id(last): copy.deepcopy(last, stale)}
+
+
+def _both(*lines: Any) -> ast.If:
+    """Several lines in the place of one."""
+    return ast.If(ast.Constant(True), [*lines], [])
+
+
+KINDS = (axes, functions, operands, exchanges, constants, lines, order)
