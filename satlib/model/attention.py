@@ -87,7 +87,7 @@ class AdditiveEnergy(nn.Module):
         """Keys W_a a + b (B, L, width) and h (B, n) -> e (B, L)."""
         query = self.state(h).unsqueeze(1)  # (B, 1, width)
         units = keys + query  # (B, L, width)
-        # In place: a second tensor of this size at each word would cost time.
+        # In place: a second tensor of this size would cost memory.
         return self.energy(units.tanh_()).squeeze(2)
 
 
