@@ -35,7 +35,7 @@ CHANGES = (
     "training.patience=10",
     "decoder.attention_hidden=64",
 )
-DEV = 50  # scenes that select the epoch
+DEV = 20  # scenes that select the epoch
 TEST = 200  # scenes that are scored
 SCENE = "test-000000"
 WORD = 8  # "green", of a star

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from satlib.training import muon
 from satlib.training.muon import DECAY, Muon, orthogonal
 
 
@@ -20,22 +21,24 @@ def trained(weight, gradients, lr=0.1):
 def test_an_update_has_the_gradients_directions_and_singular_values_near_1(shape):
     torch.manual_seed(1)
     u, s, vt = torch.linalg.svd(torch.randn(shape), full_matrices=False)
-    # The smallest is a hundredth of the norm.
+    # The smallest is less than a hundredth of the norm.
     s = torch.linspace(0.05, 3, len(s))
     update = orthogonal(u @ torch.diag(s) @ vt)
 
     # In the gradient's own directions the update is diagonal.
     directions = u.T @ update @ vt.T
     values = directions.diagonal()
-    assert (values > 0.65).all()
-    assert (values < 1.2).all()
+    assert (values > 0.91).all()
+    assert (values < 1.09).all()
     assert (directions - torch.diag(values)).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("shape", [(24, 10), (10, 24), (16, 16)])
-def test_it_is_torchs_muon(shape):
+def test_with_jordans_quintic_it_is_torchs_muon(shape, monkeypatch):
+    """torch multiplies x by each quintic's factor; satlib multiplies the factors first."""
     if not hasattr(torch.optim, "Muon"):
         pytest.skip("torch.optim.Muon came with torch 2.9")
+    monkeypatch.setattr(muon, "QUINTICS", 5 * [(3.4445, -4.7750, 2.0315)])
     torch.manual_seed(2)
     start = torch.randn(shape)
     gradients = torch.randn(4, *shape)

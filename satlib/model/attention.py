@@ -86,7 +86,9 @@ class AdditiveEnergy(nn.Module):
     def forward(self, keys: Tensor, h: Tensor) -> Tensor:
         """Keys W_a a + b (B, L, width) and h (B, n) -> e (B, L)."""
         query = self.state(h).unsqueeze(1)  # (B, 1, width)
-        return self.energy(torch.tanh(keys + query)).squeeze(2)
+        units = keys + query  # (B, L, width)
+        # In place: a second tensor of this size would cost memory.
+        return self.energy(units.tanh_()).squeeze(2)
 
 
 class SoftAttention(Attention):

@@ -212,10 +212,11 @@ class Decoder(nn.Module):
 
         # The only loop over the words: gates above and the vocabulary below need none.
         steps = []
-        for t in range(captions.shape[1]):
+        # Unbound, not indexed: autograd would give each word's index a gradient of all words' size.
+        for gates_word in gates_words.unbind(1):
             # The baseline of hard attention may depend on the state before the look, not after it.
             before_look = state.h
-            state, z, alpha, beta, place = self.step(annotations, state, gates_words[:, t])
+            state, z, alpha, beta, place = self.step(annotations, state, gates_word)
             steps.append((state.h, z, alpha, beta, place, before_look))
 
         # (B, C, n), (B, C, D), then as in `Output`.
