@@ -5,6 +5,7 @@ import * as ort from "./ort.wasm.bundle.min.mjs";
 
 const BARRED = -Infinity; // log p of a word that must not be said
 const NOTHING = -1; // in place of a word, at the start
+const BEST = 3; // likeliest words are told
 
 /**
  * @typedef {object} Manifest what satlib/page/export.py writes
@@ -27,22 +28,20 @@ const NOTHING = -1; // in place of a word, at the start
  * @typedef {object} Step what the model said and where it looked for it
  * @property {number} word its id
  * @property {number} p its probability
- * @property {{word: number, p: number}[]} best the five likeliest words
+ * @property {{word: number, p: number}[]} best the likeliest words
  * @property {Float32Array} alpha the map (L,)
  * @property {number} beta the gate
- * @property {number[]} [places] the word for all light on each place alone (L,)
- * @property {number[]} [percent] its probability
+ * @property {{word: number, alpha: Float32Array} | null} own where it had to look: the likeliest
+ *   word with its own map, after the same words
+ * @property {number[][]} [places] the likeliest words with all light on each place alone (L, BEST)
+ * @property {number[][]} [percent] their probabilities
  *
  * @typedef {object} Wish
- * @property {number[]} words the words that are given; the model goes on from there
- * @property {"greedy" | "beam" | "sample"} method
- * @property {number} beam hypotheses
- * @property {number} temperature of sampling
- * @property {boolean} onePlace draw one place from the map for each word, as hard attention is
- *   trained; otherwise z_t is the mean
- * @property {Float32Array | null} light (L,) where the model is to look, from the first word
- *   on that is not given
- * @property {boolean} once at that word only
+ * @property {number[]} words the first words, which are given; with the end mark, all of them
+ * @property {number} beam hypotheses; with one, each word is the likeliest
+ * @property {Float32Array | null} light (L,) where the model has to look
+ * @property {number} from the first word for which it has to look there
+ * @property {boolean} once whether it is the only one
  * @property {boolean} [everywhere] whether each step has `places`
  */
 
@@ -56,20 +55,6 @@ function largest(values) {
     if (values[index] > values[best]) best = index;
   }
   return best;
-}
-
-/**
- * A draw from numbers that are proportional to probabilities.
- * @param {Float32Array} values
- * @param {() => number} random
- */
-function drawn(values, random) {
-  let left = random() * values.reduce((sum, value) => sum + value, 0);
-  for (let index = 0; index < values.length; index++) {
-    left -= values[index];
-    if (left < 0) return index;
-  }
-  return largest(values); // rounding may leave a rest
 }
 
 /**
@@ -116,7 +101,6 @@ export class Captioner {
     this.vocabulary = vocabulary;
     this.encoder = encoder;
     this.decoder = decoder;
-    this.random = Math.random;
   }
 
   /**
@@ -200,7 +184,8 @@ export class Captioner {
     const { max_length } = this.manifest.decoding;
     let given = wish.words;
     // The whole caption of beam search is known before its first word is shown.
-    if (wish.method === "beam") given = [...given, ...(await this.search(seen, wish)), end];
+    const isWhole = given[given.length - 1] === end;
+    if (wish.beam > 1 && !isWhole) given = [...given, ...(await this.search(seen, wish)), end];
 
     /** @type {LSTMState} */
     let state = { h: seen.h, c: seen.c };
@@ -209,38 +194,28 @@ export class Captioner {
       const mustEnd = t >= max_length;
       const light = this.lightAt(wish, t);
       const everywhere = wish.everywhere ? await this.everywhere(seen, state, said, mustEnd) : {};
-      let out = await this.step(seen, state, [said], light, mustEnd);
-      if (wish.onePlace && !light) {
-        const place = new Float32Array(out.alpha.length);
-        place[drawn(out.alpha, this.random)] = 1;
-        out = await this.step(seen, state, [said], place, mustEnd);
-      }
+      const out = await this.step(seen, state, [said], light, mustEnd);
+      const own = light && (await this.step(seen, state, [said], null, mustEnd));
       state = out.state;
 
-      const word = t < given.length ? given[t] : this.nextWord(out.log_p, wish);
+      const word = t < given.length ? given[t] : largest(out.log_p);
       said.push(word);
       const p = out.log_p.map(Math.exp);
-      const best = top(p, 5).map((id) => ({ word: id, p: p[id] }));
-      yield { word, p: p[word], best, alpha: out.alpha, beta: out.beta[0], ...everywhere };
+      yield {
+        word,
+        p: p[word],
+        best: top(p, BEST).map((id) => ({ word: id, p: p[id] })),
+        alpha: out.alpha,
+        beta: out.beta[0],
+        own: own && { word: largest(own.log_p), alpha: own.alpha },
+        ...everywhere,
+      };
     }
   }
 
   /**
-   * The word that follows: the likeliest one, or a draw.
-   * @param {Float32Array} log_p (K,)
-   * @param {Wish} wish
-   */
-  nextWord(log_p, wish) {
-    const likeliest = largest(log_p);
-    if (wish.method !== "sample") return likeliest;
-    const most = log_p[likeliest]; // taken away first: at a low temperature all would be 0
-    const weights = log_p.map((x) => Math.exp((x - most) / wish.temperature));
-    return drawn(weights, this.random);
-  }
-
-  /**
-   * The likeliest next word with all light on each place alone (L,), and its probability in
-   * percent.
+   * The likeliest next words with all light on each place alone (L, BEST), and their
+   * probabilities in percent.
    * @param {Seen} seen
    * @param {LSTMState} state of one hypothesis
    * @param {number[]} said
@@ -259,9 +234,9 @@ export class Captioner {
     const percent = [];
     for (let place = 0; place < L; place++) {
       const row = log_p.subarray(place * K, (place + 1) * K);
-      const word = largest(row);
-      places.push(word);
-      percent.push(Math.round(100 * Math.exp(row[word])));
+      const words = top(row, BEST);
+      places.push(words);
+      percent.push(words.map((word) => Math.round(100 * Math.exp(row[word]))));
     }
     return { places, percent };
   }
@@ -271,8 +246,7 @@ export class Captioner {
    * @param {number} t
    */
   lightAt(wish, t) {
-    const from = wish.words.length;
-    const isLit = wish.once ? t === from : t >= from;
+    const isLit = wish.once ? t === wish.from : t >= wish.from;
     return isLit ? wish.light : null;
   }
 

@@ -1,17 +1,15 @@
 // Starts the page: what a visitor does is heard here, and done by the modules that are imported.
 // Models run in worker.js.
 
-import { draw } from "./drawing.js";
 import { element, ui } from "./elements.js";
-import { loadAhead } from "./models.js";
 import { openCamera, showFile, showNext, takePhotograph } from "./pictures.js";
 import { startWorker } from "./requests.js";
 import { chooseWord, sayAgain } from "./sentence.js";
-import { listModels, showSettings } from "./settings.js";
+import { listModels, showModel } from "./settings.js";
 import { contents, loadContents, state } from "./state.js";
 import { attempt, showStatus } from "./status.js";
 import {
-  keyDown, pointerDown, pointerLeave, pointerMove, pointerUp, setPainting,
+  focused, keyDown, pointerDown, pointerLeave, pointerMove, pointerUp, setPainting,
 } from "./steering.js";
 import { saveTiles } from "./tiles.js";
 
@@ -20,7 +18,7 @@ async function begin() {
   document.documentElement.classList.toggle("embedded", self !== top);
   await loadContents();
   listModels();
-  showSettings();
+  showModel();
 
   const hasScenes = Object.keys(contents.scenes).length > 0;
   const hasPhotographs = Object.keys(contents.photographs).length > 0;
@@ -30,7 +28,6 @@ async function begin() {
   hearWords();
   hearSettings();
   hearLight();
-  loadAhead();
 
   if (hasScenes) {
     await showNext("scenes");
@@ -86,12 +83,8 @@ function hearWords() {
 
 /** Another model, or another way of choosing words: the caption begins again. */
 function hearSettings() {
-  ui.beam.oninput = showSettings;
-  ui.temperature.oninput = showSettings;
-  for (const control of [ui.model, ui.method, ui.beam, ui.temperature, ui.places]) {
-    control.onchange = sayAgain;
-  }
-  ui.again.onclick = sayAgain;
+  ui.model.onchange = sayAgain;
+  ui.method.onchange = sayAgain;
 }
 
 /** The light on the picture, and the brush. */
@@ -105,8 +98,8 @@ function hearLight() {
 
   ui.paint.onclick = () => setPainting(!state.painting);
   ui.picture.onkeydown = keyDown;
-  ui.picture.onfocus = draw;
-  ui.picture.onblur = draw;
+  ui.picture.onfocus = focused;
+  ui.picture.onblur = pointerLeave;
 }
 
 attempt(begin);

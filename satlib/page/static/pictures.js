@@ -3,8 +3,9 @@
 import { context, draw } from "./drawing.js";
 import { ui } from "./elements.js";
 import { request, startWorker } from "./requests.js";
+import { loadAhead } from "./models.js";
 import { say } from "./sentence.js";
-import { chooseFitting } from "./settings.js";
+import { chooseFitting, chosenModel } from "./settings.js";
 import { contents, state } from "./state.js";
 import { attempt, showStatus } from "./status.js";
 
@@ -12,7 +13,7 @@ import { attempt, showStatus } from "./status.js";
  * A picture of the page.
  * @typedef {object} Known
  * @property {boolean} isScene
- * @property {string} credit
+ * @property {string} about its line in page.json
  * @property {import("./captioner.js").Step[]} steps what the first model of its kind says
  */
 
@@ -42,19 +43,20 @@ async function show(file, name, known = null) {
 
   const opened = request("open", { file, name }).answer;
   opened.catch(() => {}); // whoever waits for it tells the visitor
-  const { shown, width, height, animated } = known ? await decoded(file) : await opened;
+  const { shown, width, height } = known ? await decoded(file) : await opened;
 
+  state.name = name;
   state.picture = fitted(shown, width, height);
   state.size = [width, height];
   state.isScene = known?.isScene ?? false;
   state.opened = opened;
   state.stored = known?.steps ?? null;
   state.hovered = -1;
-  ui.picture.dataset.name = name;
-  showCredit(known?.credit ? `Photograph: ${known.credit}` : "");
+  showCredit(known && !known.isScene ? `Photograph: ${known.about}` : "");
 
   chooseFitting();
-  await say([], null, animated ? "This file moves; the page takes its first picture. " : "");
+  loadAhead(chosenModel());
+  await say();
 }
 
 /**
@@ -63,7 +65,7 @@ async function show(file, name, known = null) {
  */
 async function decoded(file) {
   const bitmap = await createImageBitmap(file);
-  return { shown: bitmap, width: bitmap.width, height: bitmap.height, animated: false };
+  return { shown: bitmap, width: bitmap.width, height: bitmap.height };
 }
 
 /**
@@ -115,7 +117,7 @@ export async function showNext(kind) {
 
     const known = {
       isScene: kind === "scenes",
-      credit: contents[kind][name],
+      about: contents[kind][name],
       steps: await steps.json(),
     };
     return show(await picture.blob(), name, known);
