@@ -14,7 +14,7 @@ const BEST = 3; // likeliest words are told
  * @property {{side: number, view: string}} image
  * @property {[number, number]} grid rows and columns of a map
  * @property {{end: number, unknown: number}} words
- * @property {{beam: number, length_normalisation: number, max_length: number}} decoding
+ * @property {{max_length: number}} decoding
  * @property {number[] | null} [repeatable] words that a caption may have twice; without it, all
  *
  * @typedef {{h: Float32Array, c: Float32Array}} LSTMState (B, n) each
@@ -38,7 +38,6 @@ const BEST = 3; // likeliest words are told
  *
  * @typedef {object} Wish
  * @property {number[]} words the first words, which are given; with the end mark, all of them
- * @property {number} beam hypotheses; with one, each word is the likeliest
  * @property {Float32Array | null} light (L,) where the model has to look
  * @property {number} from the first word for which it has to look there
  * @property {boolean} once whether it is the only one
@@ -115,12 +114,12 @@ export class Captioner {
   }
 
   /**
-   * One word of several hypotheses. log_p is -Infinity for words that must not be said: of those
+   * One word of each of several sentences of a picture. log_p is -Infinity for words that must not be said: of those
    * that are not repeatable, none twice.
    * @param {Seen} seen
    * @param {LSTMState} state
-   * @param {number[][]} said the ids of the words so far of each hypothesis, -1 at the start
-   * @param {Float32Array | null} light (L,), for all hypotheses; or (B, L)
+   * @param {number[][]} said the ids of the words so far of each sentence, -1 at the start
+   * @param {Float32Array | null} light (L,), for all sentences; or (B, L)
    * @param {boolean} mustEnd
    */
   async step(seen, state, said, light, mustEnd) {
@@ -182,11 +181,6 @@ export class Captioner {
   async *say(seen, wish) {
     const { end } = this.manifest.words;
     const { max_length } = this.manifest.decoding;
-    let given = wish.words;
-    // The whole caption of beam search is known before its first word is shown.
-    const isWhole = given[given.length - 1] === end;
-    if (wish.beam > 1 && !isWhole) given = [...given, ...(await this.search(seen, wish)), end];
-
     /** @type {LSTMState} */
     let state = { h: seen.h, c: seen.c };
     const said = [NOTHING];
@@ -198,7 +192,7 @@ export class Captioner {
       const own = light && (await this.step(seen, state, [said], null, mustEnd));
       state = out.state;
 
-      const word = t < given.length ? given[t] : largest(out.log_p);
+      const word = wish.words[t] ?? largest(out.log_p);
       said.push(word);
       const p = out.log_p.map(Math.exp);
       yield {
@@ -217,7 +211,7 @@ export class Captioner {
    * The likeliest next words with all light on each place alone (L, BEST), and their
    * probabilities in percent.
    * @param {Seen} seen
-   * @param {LSTMState} state of one hypothesis
+   * @param {LSTMState} state of one sentence
    * @param {number[]} said
    * @param {boolean} mustEnd
    */
@@ -249,85 +243,6 @@ export class Captioner {
     const isLit = wish.once ? t === wish.from : t >= wish.from;
     return isLit ? wish.light : null;
   }
-
-  /**
-   * Beam search, as satlib.model.search.beam_search does it, from the words that are given: the
-   * words that follow these, without the end mark, of the best finished hypothesis.
-   * @param {Seen} seen
-   * @param {Wish} wish
-   * @returns {Promise<number[]>}
-   */
-  async search(seen, wish) {
-    const { end } = this.manifest.words;
-    const { length_normalisation: x, max_length } = this.manifest.decoding;
-
-    // The state after the words that are given.
-    /** @type {LSTMState} */
-    let state = { h: seen.h, c: seen.c };
-    const given = [NOTHING];
-    for (const word of wish.words) {
-      ({ state } = await this.step(seen, state, [given], null, false));
-      given.push(word);
-    }
-
-    /** @type {{words: number[], total: number}[]} total: the sum of log p */
-    let living = [{ words: given, total: 0 }];
-    /** @type {{words: number[], score: number}[]} best first */
-    let finished = [];
-    for (let t = wish.words.length; t <= max_length && living.length; t++) {
-      const said = living.map(({ words }) => words);
-      const out = await this.step(seen, state, said, this.lightAt(wish, t), t === max_length);
-      const candidates = likeliest(out.log_p, living, 2 * wish.beam);
-
-      for (const { row, word, total } of candidates.slice(0, wish.beam)) {
-        if (word !== end) continue;
-        finished.push({ words: living[row].words, score: total / (t + 1) ** x });
-      }
-      finished.sort((one, other) => other.score - one.score);
-      finished = finished.slice(0, wish.beam);
-
-      // log p only falls, so this is the best score that a living hypothesis can still reach.
-      const kept = candidates.filter(({ word }) => word !== end).slice(0, wish.beam);
-      const reachable = kept.length ? kept[0].total / (max_length + 1) ** x : BARRED;
-      const isFull = finished.length === wish.beam;
-      if (isFull && finished[wish.beam - 1].score >= reachable) break;
-
-      const parents = kept.map(({ row }) => row);
-      const n = out.state.h.length / living.length;
-      state = { h: rows(out.state.h, parents, n), c: rows(out.state.c, parents, n) };
-      living = kept.map(({ row, word, total }) => ({ words: [...living[row].words, word], total }));
-    }
-    return finished[0].words.slice(given.length);
-  }
-}
-
-/**
- * The likeliest ways to go on, best first.
- * @param {Float32Array} log_p (B, K)
- * @param {{total: number}[]} living (B,)
- * @param {number} count
- */
-function likeliest(log_p, living, count) {
-  const K = log_p.length / living.length;
-  const totals = Float64Array.from(
-    log_p,
-    (value, index) => living[Math.floor(index / K)].total + value,
-  );
-  return top(totals, count)
-    .filter((index) => totals[index] > BARRED)
-    .map((index) => ({ row: Math.floor(index / K), word: index % K, total: totals[index] }));
-}
-
-/**
- * Some rows of a matrix.
- * @param {Float32Array} matrix (B, n)
- * @param {number[]} indices of the rows
- * @param {number} n
- */
-function rows(matrix, indices, n) {
-  const chosen = new Float32Array(indices.length * n);
-  indices.forEach((row, to) => chosen.set(matrix.subarray(row * n, (row + 1) * n), to * n));
-  return chosen;
 }
 
 /**
@@ -335,4 +250,8 @@ function rows(matrix, indices, n) {
  * @param {Float32Array} vector (n,)
  * @param {number} count
  */
-const repeated = (vector, count) => rows(vector, Array(count).fill(0), vector.length);
+function repeated(vector, count) {
+  const matrix = new Float32Array(count * vector.length);
+  for (let row = 0; row < count; row++) matrix.set(vector, row * vector.length);
+  return matrix;
+}

@@ -27,12 +27,13 @@ export function draw() {
     button.disabled = state.saying || !steps.length;
   }
   ui.clear.disabled = state.saying || !state.light;
+  ui.link.disabled = state.saying || !state.stored; // a photograph of one's own has none
 }
 
 /** The current step as it would be with all light under the pointer, where that is stored. */
 export function previewed() {
-  const { current, hovered, kept, light, once, painting, saying } = state;
-  const isThere = current === kept && once && light?.[hovered]; // it is what is shown
+  const { current, hovered, light, painting, saying, steps } = state;
+  const isThere = steps[current]?.own && light?.[hovered]; // it is what is shown
   if (saying || painting || isThere) return null;
   return storedStep(current, hovered);
 }
@@ -164,7 +165,8 @@ function drawDetails(step) {
  */
 function probabilityRow(text, p, isChosen) {
   const row = document.createElement("tr");
-  row.insertCell().textContent = isChosen ? `${text} ✓` : text;
+  row.insertCell().textContent = text;
+  row.classList.toggle("said", isChosen);
 
   const meter = document.createElement("meter");
   meter.value = p;

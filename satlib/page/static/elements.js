@@ -23,7 +23,7 @@ export const ui = {
   credit: element("credit", HTMLElement),
   draw: element("draw", HTMLButtonElement),
   file: element("file", HTMLInputElement),
-  method: element("method", HTMLSelectElement),
+  link: element("link", HTMLButtonElement),
   model: element("model", HTMLSelectElement),
   paint: element("paint", HTMLButtonElement),
   picture: element("picture", HTMLCanvasElement),

@@ -17,6 +17,7 @@ let hasRuntime = false; // a model has come, and with it the runtime
  * @returns {Promise<ModelFiles>}
  */
 export async function smallFiles(name) {
+  if (state.model?.name === name) return state.model;
   const file = async (/** @type {string} */ part) => {
     const response = await fetch(`${name}/${part}.json`);
     return response.json();

@@ -1,13 +1,13 @@
 // Starts the page: what a visitor does is heard here, and done by the modules that are imported.
 // Models run in worker.js.
 
+import { copyLink } from "./address.js";
 import { element, ui } from "./elements.js";
-import { openCamera, showFile, showNext, takePhotograph } from "./pictures.js";
-import { startWorker } from "./requests.js";
+import { openCamera, showAddress, showFile, showNext, takePhotograph } from "./pictures.js";
 import { chooseWord, sayAgain } from "./sentence.js";
 import { listModels, showModel } from "./settings.js";
 import { contents, loadContents, state } from "./state.js";
-import { attempt, showStatus } from "./status.js";
+import { attempt } from "./status.js";
 import {
   focused, keyDown, pointerDown, pointerLeave, pointerMove, pointerUp, setPainting,
 } from "./steering.js";
@@ -20,23 +20,13 @@ async function begin() {
   listModels();
   showModel();
 
-  const hasScenes = Object.keys(contents.scenes).length > 0;
-  const hasPhotographs = Object.keys(contents.photographs).length > 0;
-  ui.draw.hidden = !hasScenes;
-  ui.sample.hidden = !hasPhotographs;
+  ui.draw.hidden = !Object.keys(contents.scenes).length;
+  ui.sample.hidden = !Object.keys(contents.photographs).length;
   hearPictures();
   hearWords();
-  hearSettings();
   hearLight();
 
-  if (hasScenes) {
-    await showNext("scenes");
-  } else if (hasPhotographs) {
-    await showNext("photographs");
-  } else {
-    startWorker();
-    showStatus("Choose a photograph.");
-  }
+  await showAddress();
 }
 
 /** Another picture: of the page, from a file, from the camera, dropped, or pasted. */
@@ -67,7 +57,7 @@ function hearPictures() {
   document.onpaste = (event) => showFile(event.clipboardData?.files);
 }
 
-/** Another word of the caption, by pointer or arrows; and the caption as a file. */
+/** Another word of the caption, by pointer or arrows; and the caption as a link or a file. */
 function hearWords() {
   ui.words.onclick = ({ target }) => {
     const index = [...ui.words.children].findIndex((button) => button === target);
@@ -79,15 +69,12 @@ function hearWords() {
     /** @type {HTMLElement} */ (ui.words.children[state.current]).focus();
   };
   ui.save.onclick = () => attempt(saveTiles);
+  ui.link.hidden = !navigator.clipboard; // only secure pages have it
+  ui.link.onclick = () => attempt(copyLink);
+  window.onpopstate = () => attempt(showAddress);
 }
 
-/** Another model, or another way of choosing words: the caption begins again. */
-function hearSettings() {
-  ui.model.onchange = sayAgain;
-  ui.method.onchange = sayAgain;
-}
-
-/** The light on the picture, and the brush. */
+/** The light on the picture, the brush, and another model, with which the caption begins again. */
 function hearLight() {
   ui.picture.onpointerdown = pointerDown;
   ui.picture.onpointermove = pointerMove;
@@ -95,6 +82,7 @@ function hearLight() {
   ui.picture.onpointercancel = pointerLeave;
   ui.picture.onpointerup = pointerUp;
   ui.clear.onclick = sayAgain;
+  ui.model.onchange = sayAgain;
 
   ui.paint.onclick = () => setPainting(!state.painting);
   ui.picture.onkeydown = keyDown;

@@ -1,7 +1,7 @@
 // Says a caption, word by word, and leaves the light on one of its words.
 
+import { record } from "./address.js";
 import { draw } from "./drawing.js";
-import { ui } from "./elements.js";
 import { loadModel, megabytes, smallFiles } from "./models.js";
 import { newId, request, startWorker } from "./requests.js";
 import { chosenModel, showModel } from "./settings.js";
@@ -20,7 +20,10 @@ const POLL = 10; // milliseconds from one look at what the worker has said to th
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 /** Begin again from the first word, with the model's own attention. */
-export const sayAgain = () => attempt(() => say());
+export function sayAgain() {
+  state.hovered = -1;
+  attempt(say);
+}
 
 /**
  * Say a caption, or go on after the first words of the one on the page. The word at which the light
@@ -61,15 +64,15 @@ export async function say({
   if (state.model?.name !== model.name) {
     showStatus(`Loading the model (${megabytes(model.bytes)} MB) …`);
   }
+  startWorker();
   const files = await loadModel(model);
   await state.opened;
   if (state.captionId !== id) return; // something newer is being said
   setModel(files);
   showStatus("Looking …");
 
-  const beam = ui.method.value === "beam" ? files.manifest.decoding.beam : 1;
   /** @type {import("./captioner.js").Wish} */
-  const wish = { words, beam, light, from, once };
+  const wish = { words, light, from, once };
   /** @type {Step[]} */
   const queue = [];
   const said = request("say", { model: model.name, wish }, ({ step }) => step && queue.push(step));
@@ -133,8 +136,7 @@ function showStep(step, index, last) {
  * @param {number} word the step to come to rest on at once; -1 to walk
  */
 async function walk(caption, id, word) {
-  const { name } = chosenModel();
-  const files = state.model?.name === name ? state.model : await smallFiles(name);
+  const files = await smallFiles(chosenModel().name);
   if (state.captionId !== id) return;
   setModel(files);
   state.steps = [...caption];
@@ -180,8 +182,7 @@ function mostTelling() {
     state.hint = colours[0];
     return colours[1];
   }
-  if (storedCaption()) return mostChangeable(state.steps);
-  return -1;
+  return storedCaption() ? mostChangeable(state.steps) : sharpest(state.steps);
 }
 
 /** Tell what happened at the chosen word. */
@@ -194,6 +195,7 @@ function tell() {
     : "Tap another part, and it has to look there.";
   showStatus(`${told(state.current)} ${state.light ? "" : invitation}`);
   draw();
+  record();
 }
 
 /** The numbers of the steps that say a colour. */
@@ -213,6 +215,19 @@ function colourSteps() {
 function mostChangeable(steps) {
   const counts = steps.map(({ places }) => new Set(places?.map(([word]) => word)).size);
   return counts.indexOf(Math.max(...counts));
+}
+
+/**
+ * The number of the step with the sharpest map, of those that say a content word, if any does.
+ * @param {Step[]} steps
+ */
+function sharpest(steps) {
+  const { repeatable, words } = /** @type {import("./state.js").ModelFiles} */ (state.model).manifest;
+  const concentrations = steps.map(({ alpha, word }) => {
+    const isContent = word !== words.end && !repeatable?.includes(word);
+    return isContent ? alpha.reduce((sum, share) => sum + share ** 2, 0) : -1;
+  });
+  return concentrations.indexOf(Math.max(...concentrations));
 }
 
 /**

@@ -7,11 +7,9 @@ import { lightOn, state } from "./state.js";
 
 /** @typedef {import("./captioner.js").Step} Step */
 
-/** The caption of the chosen model and settings, where it is stored; null elsewhere. */
+/** The caption of the chosen model, where it is stored; null elsewhere. */
 export function storedCaption() {
-  const sameModel = firstFitting()?.name === ui.model.value;
-  const sameWords = ui.method.value === "greedy";
-  return sameModel && sameWords ? state.stored : null;
+  return firstFitting()?.name === ui.model.value ? state.stored : null;
 }
 
 /**
