@@ -114,8 +114,8 @@ export class Captioner {
   }
 
   /**
-   * One word of each of several sentences of a picture. log_p is -Infinity for words that must not be said: of those
-   * that are not repeatable, none twice.
+   * One word of each of several sentences of a picture. log_p is -Infinity for words that must not
+   * be said: of those that are not repeatable, none twice.
    * @param {Seen} seen
    * @param {LSTMState} state
    * @param {number[][]} said the ids of the words so far of each sentence, -1 at the start

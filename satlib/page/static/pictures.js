@@ -78,7 +78,6 @@ async function show(fetchPicture, address = null) {
   showCredit(known && !known.isScene ? `Photograph: ${known.about}` : "");
 
   chooseFitting();
-  if (newest !== id) return;
   loadAhead(chosenModel());
   await (address ? sayAddress(address, id) : say());
 }

@@ -19,8 +19,8 @@ export async function saveTiles() {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** What stands below the tiles. */
-function notes() {
+/** What stands below the tiles: the sentence, whose the light was, the credit, and the address. */
+export function notes() {
   const { kept, light, once, steps, stored } = state;
   const words = steps.slice(0, -1).map(({ word }) => wordText(word));
   let whose = "The light is the model's own.";
