@@ -78,7 +78,8 @@ function drawPicture(preview) {
   let label = "The picture";
   if (current >= 0) {
     const text = wordText(steps[current].word);
-    label += `, bright where the model looked for "${text}"`;
+    const whose = steps[current].own ? "you put the light" : "the model looked";
+    label += `, bright where ${whose} for "${text}"`;
   }
   ui.picture.setAttribute("aria-label", label);
 }

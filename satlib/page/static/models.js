@@ -63,10 +63,6 @@ export const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
  */
 export async function loadAhead(model) {
   await worker;
-
-  // What was loaded before the service worker could keep it is asked for once more.
-  for (const { name } of performance.getEntriesByType("resource")) fetch(name).catch(() => {});
-
   if (/** @type {any} */ (navigator).connection?.saveData) return;
   await loadModel(model).catch(() => {}); // the visitor is told when it is needed
   if (idle()) hideProgress();
