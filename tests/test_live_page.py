@@ -231,7 +231,7 @@ def test_pictures_have_the_pixels_of_pillow(page):
 @pytest.mark.parametrize("model", MODELS)
 def test_captions_and_maps_are_those_of_satlib(page, model):
     captioner = Captioner.load(model)
-    wish = {"words": [], "light": None, "from": 0, "once": False}
+    wish = {"words": [], "light": None, "once": False}
     for photo in crops(3, seed=5):
         opened(page, encoded(photo))
         (caption,) = captioner.caption([photo], beam=1)

@@ -37,10 +37,10 @@ const BEST = 3; // likeliest words are told
  * @property {number[][]} [percent] their probabilities
  *
  * @typedef {object} Wish
- * @property {number[]} words the first words, which are given; with the end mark, all of them
- * @property {Float32Array | null} light (L,) where the model has to look
- * @property {number} from the first word for which it has to look there
- * @property {boolean} once whether it is the only one
+ * @property {number[]} words the first words, which are given; the model goes on from there
+ * @property {Float32Array | null} light (L,) where the model has to look, from the first word
+ *   on that is not given
+ * @property {boolean} once at that word only
  * @property {boolean} [everywhere] whether each step has `places`
  */
 
@@ -240,7 +240,8 @@ export class Captioner {
    * @param {number} t
    */
   lightAt(wish, t) {
-    const isLit = wish.once ? t === wish.from : t >= wish.from;
+    const from = wish.words.length;
+    const isLit = wish.once ? t === from : t >= from;
     return isLit ? wish.light : null;
   }
 }

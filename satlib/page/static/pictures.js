@@ -119,13 +119,13 @@ async function sayAddress({ model, sentence, from, once, places, word }, id) {
   setModel(files);
   state.steps = [...(storedCaption() ?? [])];
 
-  const { manifest, vocabulary } = files;
-  let words = [...sentence.map((text) => vocabulary.indexOf(text)), manifest.words.end];
-  if (words.includes(-1)) words = []; // of another version of the model: it says its own
+  // The model says the rest itself: a link cannot put words into its mouth.
+  const words = sentence.slice(0, from).map((text) => files.vocabulary.indexOf(text));
   const { rows, columns } = grid();
   const light = new Float32Array(rows * columns);
   for (const place of places) light[place] = 1;
-  await say({ words, from, once, word, light: light.some(Boolean) ? light : null });
+  const isKnown = light.some(Boolean) && !words.includes(-1); // another version may differ
+  await say(isKnown ? { words, light, once, word } : { word });
 }
 
 /**

@@ -29,27 +29,25 @@ export function sayAgain() {
  * Say a caption, or go on after the first words of the one on the page. The word at which the light
  * was moved stays chosen.
  * @param {object} what
- * @param {number[]} [what.words] that are given; with the end mark, all of them
- * @param {Float32Array | null} [what.light] (L,) where the model has to look
- * @param {number} [what.from] the first word for which it has to look there
- * @param {boolean} [what.once] whether it is the only one
+ * @param {number[]} [what.words] that are kept
+ * @param {Float32Array | null} [what.light] (L,) where to look after them
+ * @param {boolean} [what.once] the light is for the next word alone
  * @param {number} [what.word] the step to come to rest on; -1 for one that the page chooses
  */
-export async function say({
-  words = [], light = null, from = words.length, once = true, word = -1,
-} = {}) {
+export async function say({ words = [], light = null, once = true, word = -1 } = {}) {
   const model = chosenModel();
-  const stored = light && once ? storedStep(from, light.indexOf(1)) : null;
+  const kept = words.length;
+  const stored = light && once ? storedStep(kept, light.indexOf(1)) : null;
 
-  // Until the worker answers, the page shows the words before the light, and what is stored.
+  // Until the worker answers, the page shows the words that are kept, and what is stored.
   const id = newId();
   state.captionId = id;
   state.saying = true;
   state.walking = false;
-  state.steps = state.steps.slice(0, light ? from : 0);
+  state.steps = state.steps.slice(0, kept);
   if (stored) state.steps.push(stored);
   state.current = state.steps.length - 1;
-  state.kept = light ? from : 0;
+  state.kept = kept;
   state.hint = -1;
   state.light = light;
   state.once = once;
@@ -58,8 +56,7 @@ export async function say({
   draw();
 
   const caption = light ? null : storedCaption();
-  const isStored = caption && words.every((given, at) => given === caption[at]?.word);
-  if (isStored) return walk(caption, id, word);
+  if (caption) return walk(caption, id, word);
 
   if (state.model?.name !== model.name) {
     showStatus(`Loading the model (${megabytes(model.bytes)} MB) …`);
@@ -72,12 +69,12 @@ export async function say({
   showStatus("Looking …");
 
   /** @type {import("./captioner.js").Wish} */
-  const wish = { words, light, from, once };
+  const wish = { words, light, once };
   /** @type {Step[]} */
   const queue = [];
   const said = request("say", { model: model.name, wish }, ({ step }) => step && queue.push(step));
   state.captionId = said.id;
-  await showSteps(said, queue, light ? from : Infinity);
+  await showSteps(said, queue, light ? kept : Infinity);
   if (state.captionId !== said.id) return;
   await said.answer; // throws what went wrong
   if (state.captionId !== said.id) return;

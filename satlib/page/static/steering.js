@@ -43,6 +43,7 @@ function look() {
  * @param {boolean} once for this word alone
  */
 function continueWith(light, once) {
+  if (!light.some(Boolean)) return; // all that was painted is wiped
   const before = state.steps.slice(0, Math.max(state.current, 0));
   const words = before.map(({ word }) => word);
   setPainting(false);
