@@ -15,3 +15,15 @@ for (const frame of document.querySelectorAll("iframe.live")) {
   frame.addEventListener("load", follow);
   if (frame.contentDocument?.readyState === "complete" && frame.contentWindow.location.href !== "about:blank") follow();
 }
+
+// What the theme leaves nameless to screen readers.
+for (const summary of document.querySelectorAll(".toctree-l1 summary, .toctree-l2 summary")) {
+  summary.ariaLabel = `Pages of ${summary.closest("li").querySelector("a").textContent}`;
+}
+for (const button of document.querySelectorAll(".search-button-field")) button.removeAttribute("aria-label"); // its text is its name
+for (const header of document.querySelectorAll("th")) {
+  if (!header.textContent.trim()) header.role = "presentation"; // a table without a title for its first column
+}
+const sidebar = document.querySelector(".bd-sidebar-primary");
+sidebar?.setAttribute("role", "region");
+sidebar?.setAttribute("aria-label", "Pages of this site");
