@@ -20,9 +20,12 @@ for (const frame of document.querySelectorAll("iframe.live")) {
 for (const summary of document.querySelectorAll(".toctree-l1 summary, .toctree-l2 summary")) {
   summary.ariaLabel = `Pages of ${summary.closest("li").querySelector("a").textContent}`;
 }
-for (const button of document.querySelectorAll(".search-button-field")) button.removeAttribute("aria-label"); // its text is its name
+for (const button of document.querySelectorAll(".search-button-field")) {
+  button.removeAttribute("aria-label"); // its text is its name
+}
 for (const header of document.querySelectorAll("th")) {
-  if (!header.textContent.trim()) header.role = "presentation"; // a table without a title for its first column
+  const isEmpty = !header.textContent.trim(); // as above a column of numbers
+  if (isEmpty) header.role = "presentation";
 }
 const sidebar = document.querySelector(".bd-sidebar-primary");
 sidebar?.setAttribute("role", "region");
