@@ -370,7 +370,7 @@ def test_it_tells_what_became_of_the_word_and_a_link_opens_exactly_there(browser
         with visit(browser, folder, link=link[link.index("#") :]) as page:
             assert page.evaluate(STATE) == state
     # A link cannot put words into the model's mouth.
-    with visit(browser, folder, link="#picture=test-000000.webp&sentence=a+lie&from=2") as page:
+    with visit(browser, folder, link="#picture=test-000000.webp&sentence=a+purple+star&from=3") as page:
         assert finished(page) == own
 
 
