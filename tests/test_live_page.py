@@ -370,7 +370,8 @@ def test_it_tells_what_became_of_the_word_and_a_link_opens_exactly_there(browser
         with visit(browser, folder, link=link[link.index("#") :]) as page:
             assert page.evaluate(STATE) == state
     # A link cannot put words into the model's mouth.
-    with visit(browser, folder, link="#picture=test-000000.webp&sentence=a+purple+star&from=3") as page:
+    forged = "#picture=test-000000.webp&sentence=a+purple+star&from=3"
+    with visit(browser, folder, link=forged) as page:
         assert finished(page) == own
 
 
