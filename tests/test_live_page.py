@@ -1,5 +1,5 @@
-"""The page of `satlib page` in Chromium: it says what satlib says, listens to the brush, works
-offline, and survives bad input.
+"""The page of `satlib page` in Chromium: it says what satlib says, listens to hand, keyboard and
+brush, tells what became of a word, opens links exactly there, works offline, and survives bad input.
 
 Needs Chromium and npm (which fetches onnxruntime-web once), and is skipped where they are missing.
 """
@@ -62,6 +62,13 @@ LIGHT = """async ([pixels, width, height, alpha]) => {
 # Which word of the caption is chosen.
 CHOSEN = """
 [...document.querySelectorAll('#words button')].findIndex((b) => b.ariaPressed === 'true')"""
+# All that a visitor sees of a state.
+STATE = """[
+    document.querySelector("#words").innerHTML, document.querySelector("#status").textContent,
+    document.querySelector("#ring").className, document.querySelector("#picture").toDataURL(),
+]"""
+# What stands below a saved picture.
+NOTES = "import('./tiles.js').then(({ notes }) => notes())"
 # A visitor who saves data, to whom no model is sent before it is needed.
 SAVES_DATA = """
 Object.defineProperty(navigator, 'connection', { value: { saveData: true } })"""
@@ -87,9 +94,9 @@ def folder(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def visit(browser, folder):
-    """A new visitor on a new server, who loads no model before it is needed; any error in the page
-    fails the test.
+def visit(browser, folder, saves_data=True, link=""):
+    """A new visitor on a new server, who by default loads no model before it is needed; any error
+    in the page fails the test.
     """
     server = Server(folder)
     errors = []
@@ -97,13 +104,14 @@ def visit(browser, folder):
     # With reduced motion, nothing has to be waited for.
     visitor = browser.new_context(viewport={"width": 1100, "height": 900}, reduced_motion="reduce")
     visitor.on("request", lambda request: asked.append(request.url))
-    visitor.add_init_script(SAVES_DATA)
+    if saves_data:
+        visitor.add_init_script(SAVES_DATA)
     page = visitor.new_page()
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.server = server
     page.asked = asked
     try:
-        page.goto(f"{server.address}/")
+        page.goto(f"{server.address}/{link}")
         finished(page)
         yield page
     finally:
@@ -223,23 +231,21 @@ def test_pictures_have_the_pixels_of_pillow(page):
 @pytest.mark.parametrize("model", MODELS)
 def test_captions_and_maps_are_those_of_satlib(page, model):
     captioner = Captioner.load(model)
-    wish = {"words": [], "light": None, "once": False, "temperature": 1, "onePlace": False}
+    wish = {"words": [], "light": None, "once": False}
     for photo in crops(3, seed=5):
         opened(page, encoded(photo))
-        for method, beam in (("greedy", 1), ("beam", 3)):
-            (caption,) = captioner.caption([photo], beam)
-            own = {**wish, "method": method, "beam": beam}
-            steps = ask(page, "say", model=model, wish=own)["steps"]
+        (caption,) = captioner.caption([photo], beam=1)
+        steps = ask(page, "say", model=model, wish=wish)["steps"]
 
-            # The last step is that of the end mark.
-            words = [step["word"] for step in steps[:-1]]
-            assert words == captioner.vocabulary.encode(" ".join(caption.words))
-            alphas = [step["alpha"] for step in steps]
-            np.testing.assert_allclose(alphas, caption.alphas.flatten(1), atol=1e-4)
-            betas = [step["beta"] for step in steps]
-            np.testing.assert_allclose(betas, caption.betas, atol=1e-4)
-            log_p = sum(np.log(step["p"]) for step in steps)
-            assert log_p == pytest.approx(caption.log_probability, abs=1e-2)
+        # The last step is that of the end mark.
+        words = [step["word"] for step in steps[:-1]]
+        assert words == captioner.vocabulary.encode(" ".join(caption.words))
+        alphas = [step["alpha"] for step in steps]
+        np.testing.assert_allclose(alphas, caption.alphas.flatten(1), atol=1e-4)
+        betas = [step["beta"] for step in steps]
+        np.testing.assert_allclose(betas, caption.betas, atol=1e-4)
+        log_p = sum(np.log(step["p"]) for step in steps)
+        assert log_p == pytest.approx(caption.log_probability, abs=1e-2)
 
 
 def test_the_light_is_that_of_satlib(page):
@@ -264,7 +270,6 @@ def test_the_brush_moves_the_sentence_to_the_other_object(page):
     """
     assert finished(page).split()[3] == "triangle"
     page.locator("#words button").first.click()
-    page.locator("details").evaluate("details => (details.open = true)")
     page.locator("#paint").click()
 
     box = page.locator("#picture").bounding_box()
@@ -302,6 +307,7 @@ def test_a_word_follows_the_pointer_before_a_model_has_come_and_the_model_agrees
         for place in (ring, corner, foot):
             page.mouse.move(*place)
             said.add(word.text_content())
+            assert page.locator("#best tr").count() == 3
         assert len(said) > 1
         # So far without a model: these words came with the page.
         assert not any(".onnx" in url for url in page.asked)
@@ -319,8 +325,111 @@ def test_a_word_follows_the_pointer_before_a_model_has_come_and_the_model_agrees
         captioner = Captioner.load(MODELS[1])
         (caption,) = captioner.caption([photo], beam=1)
         assert finished(page) == caption.text
-        # The photographer is named, as the licence asks.
-        assert "CC-BY" in page.locator("#credit").text_content()
+        # The photographer is named, as the licence asks, also below a saved picture.
+        credit = page.locator("#credit").text_content()
+        assert "CC-BY" in credit
+        assert credit in page.evaluate(NOTES)
+
+
+def test_it_tells_what_became_of_the_word_and_a_link_opens_exactly_there(browser, folder):
+    """The light of "green", which says the star, goes to the purple triangle."""
+    triangle, star = (thing.kind for thing in scenes.scene("test-000000").objects)
+    assert (triangle.shape, star.shape, star.colour) == ("triangle", "star", "green")
+
+    with visit(browser, folder) as page:
+        own = finished(page)
+        page.mouse.click(*middle(page.locator("#ring").bounding_box()))
+        moved = finished(page)
+        told = "You put the light here. “green” became “purple”. There is no purple star."
+        assert page.locator("#status").text_content().strip() == told
+        assert page.locator("#words [data-was]").get_attribute("data-was") == "green"
+        assert page.locator("#ring.own").is_visible()
+        notes = page.evaluate(NOTES)
+        assert notes == [moved, "A person put the light at “purple”, at this word only.", page.url]
+
+        page.mouse.move(0, 0)
+        page.locator("#words button").first.click()
+        page.locator("#paint").click()
+        page.mouse.click(*middle(page.locator("#picture").bounding_box()))
+        painted = finished(page)
+        links = [page.url]
+        states = [page.evaluate(STATE)]
+        # Back: what was said before, from the word that was chosen then.
+        page.go_back()
+        page.locator("#status", has_text="It looked").wait_for()
+        assert finished(page) == moved
+        page.locator("#words [data-was]").click()
+        links.append(page.url)
+        states.append(page.evaluate(STATE))
+        page.go_back()
+        page.locator("#words", has_text=own.replace(" ", "")).wait_for()
+        assert finished(page) == own
+        assert painted not in (own, moved)
+
+    for link, state in zip(links, states, strict=True):
+        with visit(browser, folder, link=link[link.index("#") :]) as page:
+            assert page.evaluate(STATE) == state
+    # A link cannot put words into the model's mouth.
+    forged = "#picture=test-000000.webp&sentence=a+purple+star&from=3"
+    with visit(browser, folder, link=forged) as page:
+        assert finished(page) == own
+
+
+def test_by_keyboard_alone_the_light_is_moved_and_let_go(browser, folder):
+    with visit(browser, folder) as page:
+        own = finished(page)
+        status = page.locator("#status")
+        while page.evaluate("document.activeElement.id") != "picture":
+            page.keyboard.press("Tab")
+        assert "Enter puts it there" in status.text_content()
+
+        page.keyboard.press("ArrowLeft")
+        before = status.text_content()
+        for _ in range(4):
+            page.keyboard.press("ArrowLeft")
+            page.keyboard.press("ArrowDown")
+        assert status.text_content() != before
+        # It stands on the triangle: the star is to be purple.
+        assert "“purple”" in status.text_content()
+        page.keyboard.press("Enter")
+        assert finished(page) == own.replace("green", "purple")
+        assert "You put the light here." in status.text_content()
+        page.keyboard.press("Escape")
+        assert finished(page) == own
+
+
+def test_the_large_model_comes_with_a_photograph(browser, folder):
+    """It comes ahead of its need, but only for visitors who have chosen a photograph."""
+    with visit(browser, folder, saves_data=False) as page:
+        # For this the small model has come.
+        page.mouse.click(*middle(page.locator("#ring").bounding_box()))
+        finished(page)
+        assert not any(MODELS[1] in url for url in page.asked)
+        with page.expect_request(f"**/{MODELS[1]}/step.onnx.gz"):
+            page.locator("#sample").click()
+
+
+def test_a_photograph_of_ones_own(browser, folder):
+    """It rests on its sharpest content word, and has no link; a scene chosen right after it stays."""
+    captioner = Captioner.load(MODELS[1])
+    photo = next(crops(1, seed=11))
+    (caption,) = captioner.caption([photo], beam=1)
+    content = captioner.content_words[captioner.vocabulary.encode(caption.text)]
+    sharpness = caption.alphas.flatten(1)[:-1].square().sum(1)
+    with visit(browser, folder) as page:
+        own = finished(page)
+        upload(page, encoded(photo))
+        assert finished(page) == caption.text
+        assert page.evaluate(CHOSEN) == (sharpness * content).argmax()
+        assert page.locator("#link").is_disabled()
+
+        upload(page, encoded(photo.resize((3000, 2000))))
+        page.locator("#draw").click()
+        assert finished(page) == own
+        page.locator("#model").select_option(MODELS[1])
+        scene = images.open_photo(folder / "test-000000.webp")
+        (of_scene,) = captioner.caption([scene], beam=1)
+        assert finished(page) == of_scene.text
 
 
 def test_a_visit_without_a_network(browser, folder):

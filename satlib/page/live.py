@@ -87,25 +87,27 @@ def show(folder: Path) -> None:
 
 
 def _with_pixels(pictures: Iterable[tuple[Path, str]], view: str) -> dict[str, str]:
-    """The credits of pictures by file name; writes each one's pixels beside it.
+    """What is known of pictures by file name; writes each one's pixels beside it.
 
     build.js captions these: it has no decoder of images.
     """
-    credits_of = {}
-    for path, credit in pictures:
-        credits_of[path.name] = credit
+    known = {}
+    for path, text in pictures:
+        known[path.name] = text
         square = images.square(images.open_photo(path), view)
         path.with_suffix(".pixels").write_bytes(images.to_tensor(square).numpy().tobytes())
-    return credits_of
+    return known
 
 
 def _scenes(page: Path) -> Iterator[tuple[Path, str]]:
-    """Draw test scenes into the page."""
+    """Draw test scenes into the page: with their objects, as in "purple star, green circle"."""
     for number in range(SCENES):
         # Without loss, so that the page's model sees the scene as satlib draws it.
         path = page / f"test-{number:06}.webp"
-        scenes.scene(path.stem).photo().save(path, lossless=True)
-        yield path, ""
+        scene = scenes.scene(path.stem)
+        scene.photo().save(path, lossless=True)
+        objects = [f"{thing.kind.colour} {thing.kind.shape}" for thing in scene.objects]
+        yield path, ", ".join(objects)
 
 
 def _photographs(page: Path) -> Iterator[tuple[Path, str]]:

@@ -15,3 +15,18 @@ for (const frame of document.querySelectorAll("iframe.live")) {
   frame.addEventListener("load", follow);
   if (frame.contentDocument?.readyState === "complete" && frame.contentWindow.location.href !== "about:blank") follow();
 }
+
+// What the theme leaves nameless to screen readers.
+for (const summary of document.querySelectorAll(".toctree-l1 summary, .toctree-l2 summary")) {
+  summary.ariaLabel = `Pages of ${summary.closest("li").querySelector("a").textContent}`;
+}
+for (const button of document.querySelectorAll(".search-button-field")) {
+  button.removeAttribute("aria-label"); // its text is its name
+}
+for (const header of document.querySelectorAll("th")) {
+  const isEmpty = !header.textContent.trim(); // as above a column of numbers
+  if (isEmpty) header.role = "presentation";
+}
+const sidebar = document.querySelector(".bd-sidebar-primary");
+sidebar?.setAttribute("role", "region");
+sidebar?.setAttribute("aria-label", "Pages of this site");

@@ -12,10 +12,7 @@ const BUILT_FROM = [
   "build.js", "package.json", "package-lock.json", "tsconfig.json", "ort.wasm.bundle.min.d.mts",
 ];
 /** The greedy caption, without light; and for each word what follows with light on each place. */
-const WISH = {
-  words: [], method: "greedy", beam: 1, temperature: 1, onePlace: false,
-  light: null, once: false, everywhere: true,
-};
+const WISH = { words: [], light: null, once: false, everywhere: true };
 
 const here = (name) => new URL(name, import.meta.url);
 const read = (name) => fs.readFileSync(here(name));

@@ -5,6 +5,7 @@ import * as ort from "./ort.wasm.bundle.min.mjs";
 
 const BARRED = -Infinity; // log p of a word that must not be said
 const NOTHING = -1; // in place of a word, at the start
+const BEST = 3; // likeliest words are told
 
 /**
  * @typedef {object} Manifest what satlib/page/export.py writes
@@ -13,7 +14,7 @@ const NOTHING = -1; // in place of a word, at the start
  * @property {{side: number, view: string}} image
  * @property {[number, number]} grid rows and columns of a map
  * @property {{end: number, unknown: number}} words
- * @property {{beam: number, length_normalisation: number, max_length: number}} decoding
+ * @property {{max_length: number}} decoding
  * @property {number[] | null} [repeatable] words that a caption may have twice; without it, all
  *
  * @typedef {{h: Float32Array, c: Float32Array}} LSTMState (B, n) each
@@ -27,20 +28,17 @@ const NOTHING = -1; // in place of a word, at the start
  * @typedef {object} Step what the model said and where it looked for it
  * @property {number} word its id
  * @property {number} p its probability
- * @property {{word: number, p: number}[]} best the five likeliest words
+ * @property {{word: number, p: number}[]} best the likeliest words
  * @property {Float32Array} alpha the map (L,)
  * @property {number} beta the gate
- * @property {number[]} [places] the word for all light on each place alone (L,)
- * @property {number[]} [percent] its probability
+ * @property {{word: number, alpha: Float32Array} | null} own where it had to look: the likeliest
+ *   word with its own map, after the same words
+ * @property {number[][]} [places] the likeliest words with all light on each place alone (L, BEST)
+ * @property {number[][]} [percent] their probabilities
  *
  * @typedef {object} Wish
- * @property {number[]} words the words that are given; the model goes on from there
- * @property {"greedy" | "beam" | "sample"} method
- * @property {number} beam hypotheses
- * @property {number} temperature of sampling
- * @property {boolean} onePlace draw one place from the map for each word, as hard attention is
- *   trained; otherwise z_t is the mean
- * @property {Float32Array | null} light (L,) where the model is to look, from the first word
+ * @property {number[]} words the first words, which are given; the model goes on from there
+ * @property {Float32Array | null} light (L,) where the model has to look, from the first word
  *   on that is not given
  * @property {boolean} once at that word only
  * @property {boolean} [everywhere] whether each step has `places`
@@ -56,20 +54,6 @@ function largest(values) {
     if (values[index] > values[best]) best = index;
   }
   return best;
-}
-
-/**
- * A draw from numbers that are proportional to probabilities.
- * @param {Float32Array} values
- * @param {() => number} random
- */
-function drawn(values, random) {
-  let left = random() * values.reduce((sum, value) => sum + value, 0);
-  for (let index = 0; index < values.length; index++) {
-    left -= values[index];
-    if (left < 0) return index;
-  }
-  return largest(values); // rounding may leave a rest
 }
 
 /**
@@ -116,7 +100,6 @@ export class Captioner {
     this.vocabulary = vocabulary;
     this.encoder = encoder;
     this.decoder = decoder;
-    this.random = Math.random;
   }
 
   /**
@@ -131,12 +114,12 @@ export class Captioner {
   }
 
   /**
-   * One word of several hypotheses. log_p is -Infinity for words that must not be said: of those
-   * that are not repeatable, none twice.
+   * One word of each of several sentences of a picture. log_p is -Infinity for words that must not
+   * be said: of those that are not repeatable, none twice.
    * @param {Seen} seen
    * @param {LSTMState} state
-   * @param {number[][]} said the ids of the words so far of each hypothesis, -1 at the start
-   * @param {Float32Array | null} light (L,), for all hypotheses; or (B, L)
+   * @param {number[][]} said the ids of the words so far of each sentence, -1 at the start
+   * @param {Float32Array | null} light (L,), for all sentences; or (B, L)
    * @param {boolean} mustEnd
    */
   async step(seen, state, said, light, mustEnd) {
@@ -198,10 +181,6 @@ export class Captioner {
   async *say(seen, wish) {
     const { end } = this.manifest.words;
     const { max_length } = this.manifest.decoding;
-    let given = wish.words;
-    // The whole caption of beam search is known before its first word is shown.
-    if (wish.method === "beam") given = [...given, ...(await this.search(seen, wish)), end];
-
     /** @type {LSTMState} */
     let state = { h: seen.h, c: seen.c };
     const said = [NOTHING];
@@ -209,40 +188,30 @@ export class Captioner {
       const mustEnd = t >= max_length;
       const light = this.lightAt(wish, t);
       const everywhere = wish.everywhere ? await this.everywhere(seen, state, said, mustEnd) : {};
-      let out = await this.step(seen, state, [said], light, mustEnd);
-      if (wish.onePlace && !light) {
-        const place = new Float32Array(out.alpha.length);
-        place[drawn(out.alpha, this.random)] = 1;
-        out = await this.step(seen, state, [said], place, mustEnd);
-      }
+      const out = await this.step(seen, state, [said], light, mustEnd);
+      const own = light && (await this.step(seen, state, [said], null, mustEnd));
       state = out.state;
 
-      const word = t < given.length ? given[t] : this.nextWord(out.log_p, wish);
+      const word = wish.words[t] ?? largest(out.log_p);
       said.push(word);
       const p = out.log_p.map(Math.exp);
-      const best = top(p, 5).map((id) => ({ word: id, p: p[id] }));
-      yield { word, p: p[word], best, alpha: out.alpha, beta: out.beta[0], ...everywhere };
+      yield {
+        word,
+        p: p[word],
+        best: top(p, BEST).map((id) => ({ word: id, p: p[id] })),
+        alpha: out.alpha,
+        beta: out.beta[0],
+        own: own && { word: largest(own.log_p), alpha: own.alpha },
+        ...everywhere,
+      };
     }
   }
 
   /**
-   * The word that follows: the likeliest one, or a draw.
-   * @param {Float32Array} log_p (K,)
-   * @param {Wish} wish
-   */
-  nextWord(log_p, wish) {
-    const likeliest = largest(log_p);
-    if (wish.method !== "sample") return likeliest;
-    const most = log_p[likeliest]; // taken away first: at a low temperature all would be 0
-    const weights = log_p.map((x) => Math.exp((x - most) / wish.temperature));
-    return drawn(weights, this.random);
-  }
-
-  /**
-   * The likeliest next word with all light on each place alone (L,), and its probability in
-   * percent.
+   * The likeliest next words with all light on each place alone (L, BEST), and their
+   * probabilities in percent.
    * @param {Seen} seen
-   * @param {LSTMState} state of one hypothesis
+   * @param {LSTMState} state of one sentence
    * @param {number[]} said
    * @param {boolean} mustEnd
    */
@@ -259,9 +228,9 @@ export class Captioner {
     const percent = [];
     for (let place = 0; place < L; place++) {
       const row = log_p.subarray(place * K, (place + 1) * K);
-      const word = largest(row);
-      places.push(word);
-      percent.push(Math.round(100 * Math.exp(row[word])));
+      const words = top(row, BEST);
+      places.push(words);
+      percent.push(words.map((word) => Math.round(100 * Math.exp(row[word]))));
     }
     return { places, percent };
   }
@@ -275,85 +244,6 @@ export class Captioner {
     const isLit = wish.once ? t === from : t >= from;
     return isLit ? wish.light : null;
   }
-
-  /**
-   * Beam search, as satlib.model.search.beam_search does it, from the words that are given: the
-   * words that follow these, without the end mark, of the best finished hypothesis.
-   * @param {Seen} seen
-   * @param {Wish} wish
-   * @returns {Promise<number[]>}
-   */
-  async search(seen, wish) {
-    const { end } = this.manifest.words;
-    const { length_normalisation: x, max_length } = this.manifest.decoding;
-
-    // The state after the words that are given.
-    /** @type {LSTMState} */
-    let state = { h: seen.h, c: seen.c };
-    const given = [NOTHING];
-    for (const word of wish.words) {
-      ({ state } = await this.step(seen, state, [given], null, false));
-      given.push(word);
-    }
-
-    /** @type {{words: number[], total: number}[]} total: the sum of log p */
-    let living = [{ words: given, total: 0 }];
-    /** @type {{words: number[], score: number}[]} best first */
-    let finished = [];
-    for (let t = wish.words.length; t <= max_length && living.length; t++) {
-      const said = living.map(({ words }) => words);
-      const out = await this.step(seen, state, said, this.lightAt(wish, t), t === max_length);
-      const candidates = likeliest(out.log_p, living, 2 * wish.beam);
-
-      for (const { row, word, total } of candidates.slice(0, wish.beam)) {
-        if (word !== end) continue;
-        finished.push({ words: living[row].words, score: total / (t + 1) ** x });
-      }
-      finished.sort((one, other) => other.score - one.score);
-      finished = finished.slice(0, wish.beam);
-
-      // log p only falls, so this is the best score that a living hypothesis can still reach.
-      const kept = candidates.filter(({ word }) => word !== end).slice(0, wish.beam);
-      const reachable = kept.length ? kept[0].total / (max_length + 1) ** x : BARRED;
-      const isFull = finished.length === wish.beam;
-      if (isFull && finished[wish.beam - 1].score >= reachable) break;
-
-      const parents = kept.map(({ row }) => row);
-      const n = out.state.h.length / living.length;
-      state = { h: rows(out.state.h, parents, n), c: rows(out.state.c, parents, n) };
-      living = kept.map(({ row, word, total }) => ({ words: [...living[row].words, word], total }));
-    }
-    return finished[0].words.slice(given.length);
-  }
-}
-
-/**
- * The likeliest ways to go on, best first.
- * @param {Float32Array} log_p (B, K)
- * @param {{total: number}[]} living (B,)
- * @param {number} count
- */
-function likeliest(log_p, living, count) {
-  const K = log_p.length / living.length;
-  const totals = Float64Array.from(
-    log_p,
-    (value, index) => living[Math.floor(index / K)].total + value,
-  );
-  return top(totals, count)
-    .filter((index) => totals[index] > BARRED)
-    .map((index) => ({ row: Math.floor(index / K), word: index % K, total: totals[index] }));
-}
-
-/**
- * Some rows of a matrix.
- * @param {Float32Array} matrix (B, n)
- * @param {number[]} indices of the rows
- * @param {number} n
- */
-function rows(matrix, indices, n) {
-  const chosen = new Float32Array(indices.length * n);
-  indices.forEach((row, to) => chosen.set(matrix.subarray(row * n, (row + 1) * n), to * n));
-  return chosen;
 }
 
 /**
@@ -361,4 +251,8 @@ function rows(matrix, indices, n) {
  * @param {Float32Array} vector (n,)
  * @param {number} count
  */
-const repeated = (vector, count) => rows(vector, Array(count).fill(0), vector.length);
+function repeated(vector, count) {
+  const matrix = new Float32Array(count * vector.length);
+  for (let row = 0; row < count; row++) matrix.set(vector, row * vector.length);
+  return matrix;
+}

@@ -23,16 +23,19 @@ export function draw() {
   drawRing(preview);
   drawDetails(preview ?? steps[current] ?? null);
 
-  for (const button of [ui.paint, ui.again, ui.save]) {
+  for (const button of [ui.paint, ui.save]) {
     button.disabled = state.saying || !steps.length;
   }
   ui.clear.disabled = state.saying || !state.light;
+  ui.link.disabled = state.saying || !state.stored; // a photograph of one's own has none
 }
 
 /** The current step as it would be with all light under the pointer, where that is stored. */
-function previewed() {
-  if (state.saying || state.painting) return null;
-  return storedStep(state.current, state.hovered);
+export function previewed() {
+  const { current, hovered, light, painting, saying, steps } = state;
+  const isThere = steps[current]?.own && light?.[hovered]; // it is what is shown
+  if (saying || painting || isThere) return null;
+  return storedStep(current, hovered);
 }
 
 /**
@@ -58,11 +61,11 @@ export function litAt(at) {
 
 /** @param {Step | null} preview */
 function drawPicture(preview) {
-  const { current, painted, part, picture, steps } = state;
+  const { current, painted, picture, steps } = state;
   if (picture) {
     let image = picture;
     if (state.painting) {
-      if (painted) image = lit(picture, painted, part);
+      if (painted) image = litBy(painted);
     } else if (preview) {
       image = litBy(preview.alpha);
     } else if (current >= 0) {
@@ -75,15 +78,16 @@ function drawPicture(preview) {
   let label = "The picture";
   if (current >= 0) {
     const text = wordText(steps[current].word);
-    label += `, bright where the model looked for "${text}"`;
+    const whose = steps[current].own ? "you put the light" : "the model looked";
+    label += `, bright where ${whose} for "${text}"`;
   }
   ui.picture.setAttribute("aria-label", label);
 }
 
-/** A frame around the place that the keyboard paints. */
+/** A frame around the place that the keyboard has chosen. */
 function drawCursor() {
-  if (!state.painting || !ui.picture.matches(":focus-visible")) return;
-  const { left, top, width, height } = placeBox(state.cursor);
+  if (state.hovered < 0 || !ui.picture.matches(":focus-visible")) return;
+  const { left, top, width, height } = placeBox(state.hovered);
   const canvas = context();
 
   const frame = (/** @type {string} */ colour, /** @type {number} */ thickness) => {
@@ -104,8 +108,9 @@ function drawWords(preview) {
 
   steps.forEach((step, index) => {
     // A button that is there already stays, and with it the keyboard's focus.
-    const button =
-      ui.words.children[index] ?? ui.words.appendChild(document.createElement("button"));
+    const button = /** @type {HTMLElement} */ (
+      ui.words.children[index] ?? ui.words.appendChild(document.createElement("button"))
+    );
     const isPreview = index === current && preview !== null;
     const text = wordText((isPreview ? preview : step).word);
 
@@ -113,21 +118,27 @@ function drawWords(preview) {
     button.classList.toggle("given", index < kept);
     button.classList.toggle("end", text === "end");
     button.classList.toggle("over", isPreview);
+    // What it would have said by itself is struck out beside it.
+    if (step.own && step.own.word !== step.word) button.dataset.was = wordText(step.own.word);
+    else delete button.dataset.was;
     button.textContent = text;
     button.ariaPressed = String(index === current);
   });
 }
 
 /**
- * The ring lies where the model looked when it named another object.
+ * Where the visitor puts the light, a faint ring lies where the model would look by itself; before
+ * that, a ring where it looked when it named another object.
  * @param {Step | null} preview
  */
 function drawRing(preview) {
   const { current, hint, steps } = state;
-  ui.ring.hidden = hint < 0 || current < 0 || state.painting || preview !== null;
-  if (ui.ring.hidden) return;
+  const own = (preview ?? steps[current])?.own;
+  const alpha = own?.alpha ?? steps[hint]?.alpha;
+  ui.ring.classList.toggle("own", Boolean(own));
+  ui.ring.hidden = !alpha || current < 0 || state.painting;
+  if (!alpha || ui.ring.hidden) return;
 
-  const { alpha } = steps[hint];
   const brightest = alpha.indexOf(Math.max(...alpha));
   const { left, top, width, height } = placeBox(brightest);
   // In percent: the page scales the canvas.
@@ -136,7 +147,7 @@ function drawRing(preview) {
 }
 
 /**
- * The likeliest words, and the gate.
+ * The likeliest words.
  * @param {Step | null} step
  */
 function drawDetails(step) {
@@ -145,10 +156,6 @@ function drawDetails(step) {
     rows.push(probabilityRow(wordText(word), p, word === step?.word));
   }
   ui.best.replaceChildren(...rows);
-
-  const gate = step?.beta.toFixed(2);
-  const meaning = "(how much the picture counted for this word, 0 to 1)";
-  ui.gate.textContent = step ? `Gate β: ${gate} ${meaning}` : "";
 }
 
 /**
@@ -159,7 +166,8 @@ function drawDetails(step) {
  */
 function probabilityRow(text, p, isChosen) {
   const row = document.createElement("tr");
-  row.insertCell().textContent = isChosen ? `${text} ✓` : text;
+  row.insertCell().textContent = text;
+  row.classList.toggle("said", isChosen);
 
   const meter = document.createElement("meter");
   meter.value = p;

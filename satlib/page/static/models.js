@@ -17,6 +17,7 @@ let hasRuntime = false; // a model has come, and with it the runtime
  * @returns {Promise<ModelFiles>}
  */
 export async function smallFiles(name) {
+  if (state.model?.name === name) return state.model;
   const file = async (/** @type {string} */ part) => {
     const response = await fetch(`${name}/${part}.json`);
     return response.json();
@@ -56,19 +57,13 @@ export async function loadModel(model) {
 /** @param {number} bytes */
 export const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
 
-/** Load one model of each kind: nobody should have to wait for it, nor need a network later. */
-export async function loadAhead() {
+/**
+ * Load the model that a picture needs: nobody should have to wait for it, nor need a network later.
+ * @param {Model} model
+ */
+export async function loadAhead(model) {
   await worker;
-
-  // What was loaded before the service worker could keep it is asked for once more.
-  for (const { name } of performance.getEntriesByType("resource")) fetch(name).catch(() => {});
-
   if (/** @type {any} */ (navigator).connection?.saveData) return;
-  const forScenes = contents.models.find(({ data }) => data === "scenes");
-  const forPhotographs = contents.models.find(({ data }) => data !== "scenes");
-  for (const model of [forScenes, forPhotographs]) {
-    if (!model) continue;
-    await loadModel(model).catch(() => {}); // the visitor is told when it is needed
-    if (idle()) hideProgress();
-  }
+  await loadModel(model).catch(() => {}); // the visitor is told when it is needed
+  if (idle()) hideProgress();
 }

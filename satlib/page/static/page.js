@@ -1,17 +1,15 @@
 // Starts the page: what a visitor does is heard here, and done by the modules that are imported.
 // Models run in worker.js.
 
-import { draw } from "./drawing.js";
+import { copyLink } from "./address.js";
 import { element, ui } from "./elements.js";
-import { loadAhead } from "./models.js";
-import { openCamera, showFile, showNext, takePhotograph } from "./pictures.js";
-import { startWorker } from "./requests.js";
+import { openCamera, showAddress, showFile, showNext, takePhotograph } from "./pictures.js";
 import { chooseWord, sayAgain } from "./sentence.js";
-import { listModels, showSettings } from "./settings.js";
+import { listModels, showModel } from "./settings.js";
 import { contents, loadContents, state } from "./state.js";
-import { attempt, showStatus } from "./status.js";
+import { attempt } from "./status.js";
 import {
-  keyDown, pointerDown, pointerLeave, pointerMove, pointerUp, setPainting,
+  focused, keyDown, pointerDown, pointerLeave, pointerMove, pointerUp, setPainting,
 } from "./steering.js";
 import { saveTiles } from "./tiles.js";
 
@@ -20,26 +18,15 @@ async function begin() {
   document.documentElement.classList.toggle("embedded", self !== top);
   await loadContents();
   listModels();
-  showSettings();
+  showModel();
 
-  const hasScenes = Object.keys(contents.scenes).length > 0;
-  const hasPhotographs = Object.keys(contents.photographs).length > 0;
-  ui.draw.hidden = !hasScenes;
-  ui.sample.hidden = !hasPhotographs;
+  ui.draw.hidden = !Object.keys(contents.scenes).length;
+  ui.sample.hidden = !Object.keys(contents.photographs).length;
   hearPictures();
   hearWords();
-  hearSettings();
   hearLight();
-  loadAhead();
 
-  if (hasScenes) {
-    await showNext("scenes");
-  } else if (hasPhotographs) {
-    await showNext("photographs");
-  } else {
-    startWorker();
-    showStatus("Choose a photograph.");
-  }
+  await showAddress();
 }
 
 /** Another picture: of the page, from a file, from the camera, dropped, or pasted. */
@@ -70,7 +57,7 @@ function hearPictures() {
   document.onpaste = (event) => showFile(event.clipboardData?.files);
 }
 
-/** Another word of the caption, by pointer or arrows; and the caption as a file. */
+/** Another word of the caption, by pointer or arrows; and the caption as a link or a file. */
 function hearWords() {
   ui.words.onclick = ({ target }) => {
     const index = [...ui.words.children].findIndex((button) => button === target);
@@ -82,19 +69,12 @@ function hearWords() {
     /** @type {HTMLElement} */ (ui.words.children[state.current]).focus();
   };
   ui.save.onclick = () => attempt(saveTiles);
+  ui.link.hidden = !navigator.clipboard; // only secure pages have it
+  ui.link.onclick = () => attempt(copyLink);
+  window.onpopstate = () => attempt(showAddress);
 }
 
-/** Another model, or another way of choosing words: the caption begins again. */
-function hearSettings() {
-  ui.beam.oninput = showSettings;
-  ui.temperature.oninput = showSettings;
-  for (const control of [ui.model, ui.method, ui.beam, ui.temperature, ui.places]) {
-    control.onchange = sayAgain;
-  }
-  ui.again.onclick = sayAgain;
-}
-
-/** The light on the picture, and the brush. */
+/** The light on the picture, the brush, and another model, with which the caption begins again. */
 function hearLight() {
   ui.picture.onpointerdown = pointerDown;
   ui.picture.onpointermove = pointerMove;
@@ -102,11 +82,12 @@ function hearLight() {
   ui.picture.onpointercancel = pointerLeave;
   ui.picture.onpointerup = pointerUp;
   ui.clear.onclick = sayAgain;
+  ui.model.onchange = sayAgain;
 
   ui.paint.onclick = () => setPainting(!state.painting);
   ui.picture.onkeydown = keyDown;
-  ui.picture.onfocus = draw;
-  ui.picture.onblur = draw;
+  ui.picture.onfocus = focused;
+  ui.picture.onblur = pointerLeave;
 }
 
 attempt(begin);

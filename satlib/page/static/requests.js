@@ -30,6 +30,8 @@ export function startWorker() {
 
 async function newWorker() {
   await registerServiceWorker();
+  // What was loaded before the service worker could keep it is asked for once more.
+  for (const { name } of performance.getEntriesByType("resource")) fetch(name).catch(() => {});
   const worker = new Worker("worker.js", { type: "module" });
   worker.onmessage = received;
   worker.onerror = () => {

@@ -1,12 +1,14 @@
 // Says a caption, word by word, and leaves the light on one of its words.
 
+import { record } from "./address.js";
 import { draw } from "./drawing.js";
 import { loadModel, megabytes, smallFiles } from "./models.js";
 import { newId, request, startWorker } from "./requests.js";
-import { chosenModel, showSettings, wishFor } from "./settings.js";
+import { chosenModel, showModel } from "./settings.js";
 import { contents, setModel, state, wordText } from "./state.js";
 import { attempt, showStatus } from "./status.js";
 import { storedCaption, storedStep } from "./stored.js";
+import { told } from "./told.js";
 
 /** @typedef {import("./captioner.js").Step} Step */
 
@@ -18,17 +20,21 @@ const POLL = 10; // milliseconds from one look at what the worker has said to th
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 /** Begin again from the first word, with the model's own attention. */
-export const sayAgain = () => attempt(() => say());
+export function sayAgain() {
+  state.hovered = -1;
+  attempt(say);
+}
 
 /**
  * Say a caption, or go on after the first words of the one on the page. The word at which the light
  * was moved stays chosen.
- * @param {number[]} words that are kept
- * @param {Float32Array | null} light where to look after them
- * @param {string} remark to begin the status with
- * @param {boolean} once the light is for the next word alone
+ * @param {object} what
+ * @param {number[]} [what.words] that are kept
+ * @param {Float32Array | null} [what.light] (L,) where to look after them
+ * @param {boolean} [what.once] the light is for the next word alone
+ * @param {number} [what.word] the step to come to rest on; -1 for one that the page chooses
  */
-export async function say(words = [], light = null, remark = "", once = true) {
+export async function say({ words = [], light = null, once = true, word = -1 } = {}) {
   const model = chosenModel();
   const kept = words.length;
   const stored = light && once ? storedStep(kept, light.indexOf(1)) : null;
@@ -44,23 +50,26 @@ export async function say(words = [], light = null, remark = "", once = true) {
   state.kept = kept;
   state.hint = -1;
   state.light = light;
+  state.once = once;
   state.litPictures.clear();
-  showSettings();
+  showModel();
   draw();
 
-  const caption = light || kept ? null : storedCaption();
-  if (caption) return walk(caption, id, remark);
+  const caption = light ? null : storedCaption();
+  if (caption) return walk(caption, id, word);
 
-  const wish = wishFor(words, light, once);
   if (state.model?.name !== model.name) {
     showStatus(`Loading the model (${megabytes(model.bytes)} MB) …`);
   }
+  startWorker();
   const files = await loadModel(model);
   await state.opened;
   if (state.captionId !== id) return; // something newer is being said
   setModel(files);
-  showStatus(`${remark}Looking …`);
+  showStatus("Looking …");
 
+  /** @type {import("./captioner.js").Wish} */
+  const wish = { words, light, once };
   /** @type {Step[]} */
   const queue = [];
   const said = request("say", { model: model.name, wish }, ({ step }) => step && queue.push(step));
@@ -70,7 +79,7 @@ export async function say(words = [], light = null, remark = "", once = true) {
   await said.answer; // throws what went wrong
   if (state.captionId !== said.id) return;
   state.saying = false;
-  rest(remark);
+  rest(word);
 }
 
 /**
@@ -121,11 +130,10 @@ function showStep(step, index, last) {
  * The light walks along a stored caption, until the visitor does something.
  * @param {Step[]} caption
  * @param {number} id
- * @param {string} remark to begin the status with
+ * @param {number} word the step to come to rest on at once; -1 to walk
  */
-async function walk(caption, id, remark) {
-  const { name } = chosenModel();
-  const files = state.model?.name === name ? state.model : await smallFiles(name);
+async function walk(caption, id, word) {
+  const files = await smallFiles(chosenModel().name);
   if (state.captionId !== id) return;
   setModel(files);
   state.steps = [...caption];
@@ -135,7 +143,7 @@ async function walk(caption, id, remark) {
   startWorker();
 
   const goesOn = () => state.walking && state.captionId === id;
-  if (PACE) {
+  if (PACE && word < 0) {
     // Not to the last step, which is the end.
     for (let at = 0; at < state.steps.length - 1 && goesOn(); at++) {
       state.current = at;
@@ -143,34 +151,48 @@ async function walk(caption, id, remark) {
       await pause(PACE);
     }
   }
-  if (goesOn()) rest(remark);
+  if (goesOn()) rest(word);
 }
 
 /**
- * Come to rest on a word that changes when the light moves.
- * @param {string} remark to begin the status with
+ * Come to rest on a word.
+ * @param {number} word the number of its step; -1 for one that shows what the light does
  */
-export function rest(remark = "") {
-  const stored = storedCaption();
-  state.walking = false;
-  if (!state.light) {
-    const colours = colourSteps();
-    if (state.isScene && colours.length > 1) {
-      // One for each of the two objects.
-      state.hint = colours[0];
-      state.current = colours[1];
-    } else if (stored) {
-      state.current = mostChangeable(state.steps);
-    }
-  }
+export function rest(word = -1) {
+  if (word < 0 && !state.light) word = mostTelling();
+  // A visitor who looks at another word by now is left there.
+  else if (word < 0 && state.current === state.kept) word = firstChanged();
+  if (word >= 0) state.current = Math.min(word, state.steps.length - 1);
+  tell();
+}
 
-  const text = wordText(state.steps[state.current].word);
-  const canPoint = stored && matchMedia("(hover: hover)").matches;
+/** The first step whose word the moved light has changed; -1 for none. */
+function firstChanged() {
+  return state.steps.findIndex(({ own, word }) => own && own.word !== word);
+}
+
+/** The step of a caption of the model's own that says most about attention. */
+function mostTelling() {
+  const colours = colourSteps();
+  if (state.isScene && colours.length > 1) {
+    // One for each of the two objects.
+    state.hint = colours[0];
+    return colours[1];
+  }
+  return storedCaption() ? mostChangeable(state.steps) : sharpest(state.steps);
+}
+
+/** Tell what happened at the chosen word. */
+function tell() {
+  state.walking = false;
+  if (state.saying) return draw();
+  const canPoint = storedCaption() && matchMedia("(hover: hover)").matches;
   const invitation = canPoint
     ? "Point elsewhere: what would it say? Tap: the sentence goes on from there."
     : "Tap another part, and it has to look there.";
-  showStatus(`${remark}It looked at the bright part to say “${text}”. ${invitation}`);
+  showStatus(`${told(state.current)} ${state.light ? "" : invitation}`);
   draw();
+  record();
 }
 
 /** The numbers of the steps that say a colour. */
@@ -188,8 +210,21 @@ function colourSteps() {
  * @param {Step[]} steps of a stored caption
  */
 function mostChangeable(steps) {
-  const counts = steps.map(({ places }) => new Set(places).size);
+  const counts = steps.map(({ places }) => new Set(places?.map(([word]) => word)).size);
   return counts.indexOf(Math.max(...counts));
+}
+
+/**
+ * The number of the step with the sharpest map, of those that say a content word, if any does.
+ * @param {Step[]} steps
+ */
+function sharpest(steps) {
+  const { repeatable, words } = /** @type {import("./state.js").ModelFiles} */ (state.model).manifest;
+  const concentrations = steps.map(({ alpha, word }) => {
+    const isContent = word !== words.end && !repeatable?.includes(word);
+    return isContent ? alpha.reduce((sum, share) => sum + share ** 2, 0) : -1;
+  });
+  return concentrations.indexOf(Math.max(...concentrations));
 }
 
 /**
@@ -200,6 +235,5 @@ export function chooseWord(at) {
   const last = state.steps.length - 1;
   state.current = Math.min(Math.max(at, 0), last);
   state.hint = -1;
-  state.walking = false;
-  draw();
+  tell();
 }

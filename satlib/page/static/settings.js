@@ -1,12 +1,9 @@
 // What the visitor has chosen: the model, and how it chooses its words.
 
-import { element, ui } from "./elements.js";
+import { ui } from "./elements.js";
 import { contents, state } from "./state.js";
 
-/**
- * @typedef {import("./captioner.js").Wish} Wish
- * @typedef {import("./state.js").Model} Model
- */
+/** @typedef {import("./state.js").Model} Model */
 
 /** @type {Record<string, string>} what a model knows, by the data set that it was trained on */
 const ABOUT = {
@@ -47,36 +44,10 @@ export function chooseFitting() {
   ui.model.value = model.name;
 }
 
-/** Show what belongs to the chosen model and to the chosen way of choosing words. */
-export function showSettings() {
-  const { attention, data, words } = chosenModel();
+/** Show what the chosen model knows. */
+export function showModel() {
+  const { data, words } = chosenModel();
   const about = ABOUT[data] ?? `It was trained on the data set ${data}.`;
   const count = words - 2; // two are marks: the end, and unknown words
   ui.about.textContent = `${about} It knows ${count.toLocaleString("en")} words.`;
-
-  element("with-beam", HTMLElement).hidden = ui.method.value !== "beam";
-  element("with-temperature", HTMLElement).hidden = ui.method.value !== "sample";
-  element("with-places", HTMLElement).hidden = attention !== "hard";
-  element("beam-value", HTMLOutputElement).value = ui.beam.value;
-  const temperature = Number(ui.temperature.value);
-  element("temperature-value", HTMLOutputElement).value = temperature.toFixed(1);
-}
-
-/**
- * The caption that the settings ask for.
- * @param {number[]} words that are kept
- * @param {Float32Array | null} light where to look after them
- * @param {boolean} once the light is for the next word alone
- * @returns {Wish}
- */
-export function wishFor(words, light, once) {
-  return {
-    words,
-    light,
-    once,
-    method: /** @type {Wish["method"]} */ (ui.method.value),
-    beam: Number(ui.beam.value),
-    temperature: Number(ui.temperature.value),
-    onePlace: chosenModel().attention === "hard" && ui.places.value === "one",
-  };
 }

@@ -15,12 +15,12 @@ import { seen } from "./resize.js";
  * @property {number} words in its vocabulary
  * @property {number} bytes to load
  *
- * @typedef {Record<string, string>} Pictures files, and whose they are
+ * @typedef {Record<string, string>} Pictures files, and what is known of them
  *
  * @typedef {object} Contents page.json
  * @property {Model[]} models
- * @property {Pictures} scenes
- * @property {Pictures} photographs
+ * @property {Pictures} scenes with their two objects
+ * @property {Pictures} photographs with their owners and licences
  * @property {string[]} colours the words for colours in captions of scenes
  * @property {number} runtime bytes of onnxruntime-web
  *
@@ -42,6 +42,7 @@ export async function loadContents() {
 
 export const state = {
   // The picture.
+  name: "", // of its file, or of a photograph of the visitor's own
   /** @type {ImageData | null} unlit */
   picture: null,
   size: [0, 0], // width and height of the file, in its own pixels
@@ -70,13 +71,13 @@ export const state = {
   litPictures: new Map(),
 
   // The light that the visitor moves.
-  hovered: -1, // the place under the pointer; -1 for none
+  hovered: -1, // the place under the pointer, or that the keyboard has chosen; -1 for none
   /** @type {Float32Array | null} (L,) where the model was told to look */
   light: null,
+  once: true, // for one word alone
   painting: false,
-  /** @type {Float32Array | null} for each pixel of `part`: 1 where the brush was */
+  /** @type {Float32Array | null} (L,) 1 where the brush was */
   painted: null,
-  cursor: 0, // the place that the keyboard paints
 };
 
 /**

@@ -1,23 +1,13 @@
-// The visitor moves the light: by pointing at a place, by tapping it, or with a brush.
+// The visitor moves the light: by pointing at a place and tapping it, by keyboard, or with a brush.
 
-import { draw } from "./drawing.js";
+import { draw, previewed } from "./drawing.js";
 import { ui } from "./elements.js";
-import { rest, say } from "./sentence.js";
+import { rest, say, sayAgain } from "./sentence.js";
 import { grid, lightOn, state, wordText } from "./state.js";
 import { attempt, showStatus } from "./status.js";
 
-const BRUSH = 0.05; // radius, as a share of the longer side of what the encoder saw
-
-/**
- * A point of an event, in pixels of the part of the picture that the encoder saw.
- * @param {PointerEvent} event
- */
-function pointAt(event) {
-  const scale = ui.picture.width / ui.picture.clientWidth;
-  const x = event.offsetX * scale - state.part.left;
-  const y = event.offsetY * scale - state.part.top;
-  return { x, y };
-}
+const KEYS = "Arrows move the light, Enter puts it there, Escape lets the model look by itself.";
+let toldKeys = false;
 
 /**
  * The place under the pointer, -1 outside the part that the encoder saw.
@@ -26,14 +16,14 @@ function pointAt(event) {
 function placeAt(event) {
   if (!state.model) return -1;
   const { rows, columns, width, height } = grid();
-  const { x, y } = pointAt(event);
-  const column = Math.floor(x / width);
-  const row = Math.floor(y / height);
+  const scale = ui.picture.width / ui.picture.clientWidth;
+  const column = Math.floor((event.offsetX * scale - state.part.left) / width);
+  const row = Math.floor((event.offsetY * scale - state.part.top) / height);
   const inside = row >= 0 && row < rows && column >= 0 && column < columns;
   return inside ? row * columns + column : -1;
 }
 
-/** @param {number} place under the pointer */
+/** @param {number} place under the pointer, or chosen by keyboard */
 function hover(place) {
   if (place === state.hovered) return;
   state.hovered = place;
@@ -41,15 +31,10 @@ function hover(place) {
   else draw();
 }
 
-/**
- * All light goes to the place that is tapped, for the chosen word.
- * @param {PointerEvent} event
- */
-function tap(event) {
-  const place = placeAt(event);
-  const isMainButton = event.button === 0;
-  if (ui.paint.disabled || !isMainButton || place < 0) return;
-  continueWith(lightOn(place), true);
+/** All light goes to a place, for the chosen word. */
+function look() {
+  const isReady = !ui.paint.disabled && state.hovered >= 0;
+  if (isReady) continueWith(lightOn(state.hovered), true);
 }
 
 /**
@@ -57,12 +42,12 @@ function tap(event) {
  * @param {Float32Array} light (L,)
  * @param {boolean} once for this word alone
  */
-function continueWith(light, once = false) {
+function continueWith(light, once) {
+  if (!light.some(Boolean)) return; // all that was painted is wiped
   const before = state.steps.slice(0, Math.max(state.current, 0));
   const words = before.map(({ word }) => word);
   setPainting(false);
-  const isDark = !light.some(Boolean);
-  attempt(() => say(words, isDark ? null : light, "", once));
+  attempt(() => say({ words, light, once }));
 }
 
 // --- The pointer -------------------------------------------------------------------------------
@@ -77,7 +62,7 @@ export function pointerDown(event) {
 export function pointerMove(event) {
   hover(placeAt(event));
   const isPressed = event.buttons & 1;
-  if (state.painting && isPressed) dab(event);
+  if (state.painting && isPressed) paint(1);
 }
 
 export function pointerLeave() {
@@ -86,8 +71,9 @@ export function pointerLeave() {
 
 /** @param {PointerEvent} event */
 export function pointerUp(event) {
-  if (!state.painting) tap(event);
-  else if (state.painted) continueWith(lightOf(state.painted));
+  const isMainButton = event.button === 0;
+  if (state.painted) continueWith(state.painted, false);
+  else if (isMainButton && !state.painting) look();
 }
 
 // --- The brush ---------------------------------------------------------------------------------
@@ -97,9 +83,9 @@ export function setPainting(begins) {
   state.painting = begins;
   state.painted = null;
   ui.paint.ariaPressed = String(begins);
-  ui.picture.tabIndex = begins ? 0 : -1;
   ui.picture.classList.toggle("painting", begins);
   if (begins) {
+    toldKeys = true; // others hold now
     ui.picture.focus();
     const text = wordText(state.steps[state.current].word);
     showStatus(
@@ -111,75 +97,57 @@ export function setPainting(begins) {
 }
 
 /**
- * Paint, or wipe, the pixels of the part that the encoder saw for which `inside` holds.
- * @param {(x: number, y: number) => boolean} inside
+ * Paint the place under the pointer, or wipe it.
  * @param {number} value 1 or 0
  */
-function mark(inside, value) {
-  const { width, height } = state.part;
-  state.painted ??= new Float32Array(width * height);
-  for (let y = 0; y < height; y++) {
-    for (let x = 0; x < width; x++) {
-      if (inside(x, y)) state.painted[y * width + x] = value;
-    }
+function paint(value) {
+  if (state.hovered < 0) return;
+  const { rows, columns } = grid();
+  state.painted ??= new Float32Array(rows * columns);
+  state.painted[state.hovered] = value;
+  draw();
+}
+
+// --- The keyboard ------------------------------------------------------------------------------
+
+/** The hint comes once, to those who reach the picture by keyboard. */
+export function focused() {
+  if (!toldKeys && ui.picture.matches(":focus-visible")) {
+    toldKeys = true;
+    showStatus(KEYS);
   }
   draw();
 }
 
-/** @param {PointerEvent} event */
-function dab(event) {
-  const centre = pointAt(event);
-  const radius = BRUSH * Math.max(state.part.width, state.part.height);
-  mark((x, y) => Math.hypot(x - centre.x, y - centre.y) < radius, 1);
-}
-
 /**
- * Arrows move the cursor, space paints or wipes its place, and Enter lets the model go on.
+ * Arrows choose a place, Enter moves the light there, and Escape lets the model look by itself. With
+ * the brush, space paints or wipes the place, and Enter ends.
  * @param {KeyboardEvent} event
  */
 export function keyDown(event) {
-  if (!state.painting) return;
+  if (!state.model || state.current < 0) return;
   const { rows, columns } = grid();
-  let row = Math.floor(state.cursor / columns);
-  let column = state.cursor % columns;
+  // From where the light is, before the first arrow.
+  const { alpha } = state.steps[state.current];
+  const place = state.hovered < 0 ? alpha.indexOf(Math.max(...alpha)) : state.hovered;
+  let row = Math.floor(place / columns);
+  let column = place % columns;
+
   if (event.key === "ArrowUp") row = Math.max(row - 1, 0);
   else if (event.key === "ArrowDown") row = Math.min(row + 1, rows - 1);
   else if (event.key === "ArrowLeft") column = Math.max(column - 1, 0);
   else if (event.key === "ArrowRight") column = Math.min(column + 1, columns - 1);
-  else if (event.key === " ") togglePlace(row, column);
-  else if (event.key === "Enter" && state.painted) return continueWith(lightOf(state.painted));
+  else if (event.key === " " && state.painting) paint(1 - (state.painted?.[place] ?? 0));
+  else if (event.key === "Enter" && state.painted) continueWith(state.painted, false);
+  else if (event.key === "Enter" && !state.painting) look();
+  else if (event.key === "Escape" && state.painting) setPainting(false);
+  else if (event.key === "Escape") sayAgain();
   else return;
   event.preventDefault(); // the page would scroll
-  state.cursor = row * columns + column;
-  draw();
-}
 
-/**
- * Paint a place, or wipe it if its middle is painted.
- * @param {number} row
- * @param {number} column
- */
-function togglePlace(row, column) {
-  const { width, height } = grid();
-  const middleX = Math.floor((column + 0.5) * width);
-  const middleY = Math.floor((row + 0.5) * height);
-  const value = state.painted?.[middleY * state.part.width + middleX] ?? 0;
-  mark((x, y) => Math.floor(x / width) === column && Math.floor(y / height) === row, 1 - value);
-}
-
-/**
- * The share of each place that was painted (L,).
- * @param {Float32Array} painted (height, width)
- */
-function lightOf(painted) {
-  const { rows, columns, width, height } = grid();
-  const light = new Float32Array(rows * columns);
-  painted.forEach((value, at) => {
-    const y = Math.floor(at / state.part.width);
-    const x = at % state.part.width;
-    const row = Math.floor(y / height);
-    const column = Math.floor(x / width);
-    light[row * columns + column] += value / (width * height);
-  });
-  return light;
+  if (!event.key.startsWith("Arrow")) return;
+  hover(row * columns + column);
+  const preview = previewed();
+  const word = preview ? `: “${wordText(preview.word)}”` : "";
+  showStatus(`Row ${row + 1}, column ${column + 1}${word}`);
 }

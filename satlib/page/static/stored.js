@@ -7,11 +7,9 @@ import { lightOn, state } from "./state.js";
 
 /** @typedef {import("./captioner.js").Step} Step */
 
-/** The caption of the chosen model and settings, where it is stored; null elsewhere. */
+/** The caption of the chosen model, where it is stored; null elsewhere. */
 export function storedCaption() {
-  const sameModel = firstFitting()?.name === ui.model.value;
-  const sameWords = ui.method.value === "greedy" && ui.places.value === "mean";
-  return sameModel && sameWords ? state.stored : null;
+  return firstFitting()?.name === ui.model.value ? state.stored : null;
 }
 
 /**
@@ -30,7 +28,7 @@ export function storedStep(at, place) {
   const before = state.steps.slice(0, at);
   if (before.some(({ word }, index) => word !== steps[index].word)) return null;
 
-  const word = step.places[place];
-  const p = step.percent[place] / 100;
-  return { ...step, word, p, best: [{ word, p }], alpha: lightOn(place) };
+  const { percent, places, word, alpha } = step;
+  const best = places[place].map((word, rank) => ({ word, p: percent[place][rank] / 100 }));
+  return { ...step, ...best[0], best, alpha: lightOn(place), own: { word, alpha } };
 }

@@ -211,8 +211,7 @@ async function newlyLoaded(name, progress) {
  */
 async function open(file, name) {
   if (!file.size) throw new VisitorError(`${name} is empty. Choose another file.`);
-  const { animated, damaged } = await inspected(file);
-  if (damaged) {
+  if (await isDamaged(file)) {
     throw new VisitorError(
       `${name} is damaged or incomplete. Copy it again, or choose another picture.`,
     );
@@ -231,27 +230,26 @@ async function open(file, name) {
   const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
   paintWhite(context);
   context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
-  return { shown: canvas.transferToImageBitmap(), width, height, animated };
+  return { shown: canvas.transferToImageBitmap(), width, height };
 }
 
 /**
- * What the browser can tell of a file before it is drawn. A picture that breaks off is drawn all
- * the same, in grey.
+ * Whether a picture breaks off, where the browser can tell: it is drawn all the same, in grey.
  * @param {Blob} file
  */
-async function inspected(file) {
+async function isDamaged(file) {
   const Decoder = /** @type {any} */ (globalThis).ImageDecoder;
   const isKnown = Decoder && (await Decoder.isTypeSupported(file.type).catch(() => false));
-  if (!isKnown) return { animated: false, damaged: false };
+  if (!isKnown) return false;
 
   const decoder = new Decoder({ type: file.type, data: await file.arrayBuffer() });
   try {
     await decoder.tracks.ready;
     const { image } = await decoder.decode();
     image.close();
-    return { animated: decoder.tracks.selectedTrack.frameCount > 1, damaged: false };
+    return false;
   } catch {
-    return { animated: false, damaged: true };
+    return true;
   } finally {
     decoder.close();
   }
