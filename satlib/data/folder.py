@@ -14,8 +14,10 @@ import contextlib
 import csv
 import hashlib
 import io
+import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,11 +52,9 @@ class Row(NamedTuple):
 
 def load(table: Path) -> CaptionSet:
     """The caption set of a table, named after its folder."""
-    rows = list(_read(table))
     folder = table.parent
     photos = folder / TABLES[table.name]
-    paths = {row.image: photos / row.image for row in rows}
-    examples = examples_of(rows, paths)
+    examples = examples_of(_read(table), lambda image: photos / image)
     return assemble(folder.resolve().name, examples, folder)
 
 
@@ -73,28 +73,35 @@ def beside(folder: Path) -> CaptionSet | None:
         captions = [line for _, line in read_lines(text)] if text.is_file() else []
         # A row without captions, too: `assemble` lists the photographs that lack them.
         rows.append(Row(str(text), image, captions))
-    examples = examples_of(rows, paths)
+    examples = examples_of(rows, paths.get)
     return assemble(folder.resolve().name, examples, folder)
 
 
-def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
+def examples_of(rows: Iterable[Row], path_of: Callable[[str], Path | None]) -> list[Example]:
     """An example for each image, with its captions, its split and its path, if it has one.
 
     Raises:
         SatlibError: a row lacks an image or a caption, or an image is in two splits.
     """
-    _refuse_incomplete(rows)
-
     captions: dict[str, list[str]] = defaultdict(list)
     splits: dict[str, str] = {}
+    incomplete = []
+    # One pass, which keeps no row: of a large table the rows would fill more memory than the captions.
     for row in rows:
-        captions[row.image] += clean(row.captions)
+        texts = clean(row.captions)
+        captions[row.image] += texts
+        # "." is what an empty path becomes.
+        has_image = bool(row.image.strip(". "))
+        if not has_image or len(texts) < len(row.captions):
+            incomplete.append(row.where)
+
         if not row.split:
             continue
         split = split_name(row.split, row.where)
         above = splits.setdefault(row.image, split)
         if above != split:
             raise SatlibError(f"{row.where}: {row.image} is in split {split}, but in {above} above")
+    _refuse(incomplete)
 
     # Without a single entry in a column split, the names of the images may tell.
     if not splits:
@@ -106,18 +113,12 @@ def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
         split = splits.get(image_id) or by_hash(image_id)
         # The official lists of Flickr8k have photographs in no split: they are left out.
         if split in SPLITS:
-            examples.append(Example(image_id, split, tuple(texts), paths.get(image_id)))
+            examples.append(Example(image_id, split, tuple(texts), path_of(image_id)))
     return examples
 
 
-def _refuse_incomplete(rows: list[Row]) -> None:
-    """Refuse rows without an image, or with a caption that has no words."""
-    incomplete = []
-    for row in rows:
-        # "." is what an empty path becomes.
-        has_image = bool(row.image.strip(". "))
-        if not has_image or len(clean(row.captions)) < len(row.captions):
-            incomplete.append(row.where)
+def _refuse(incomplete: list[str]) -> None:
+    """Refuse rows, if there are any, without an image or with a caption that has no words."""
     if not incomplete:
         return
 
@@ -223,28 +224,38 @@ def _read(table: Path) -> Iterator[Row]:
                 )
             caption = ",".join([row["caption"], *surplus])
 
-            # "./a.jpg", ".\\a.jpg" and "a.jpg" are one image.
-            image = Path(row["image"].strip().replace("\\", "/"))
+            image = _image_id(row["image"])
 
             # A quotation mark that is not closed takes in the rows below, up to the next mark.
-            further_lines = caption.splitlines()[1:]
-            if image.suffix and any(f"{image.suffix}," in line for line in further_lines):
-                raise SatlibError(
-                    f"{table}: a quotation mark in line {first} swallows the rows to line {last}; "
-                    "double it"
-                )
-            yield Row(where, image.as_posix(), texts_in(caption), row.get("split"))
+            for further_line in caption.splitlines()[1:]:
+                suffix = Path(image).suffix
+                if suffix and f"{suffix}," in further_line:
+                    raise SatlibError(
+                        f"{table}: a quotation mark in line {first} swallows the rows to line "
+                        f"{last}; double it"
+                    )
+            yield Row(where, image, texts_in(caption), row.get("split"))
     except csv.Error as error:
         raise SatlibError(
             f"{table}, line {reader.line_num}: {error}; check the quotation marks"
         ) from error
 
 
+@lru_cache  # a path takes longer than a row, and the rows of an image follow each other
+def _image_id(written: str) -> str:
+    r"""One id for "./a.jpg", ".\a.jpg" and "a.jpg"."""
+    return Path(written.strip().replace("\\", "/")).as_posix()
+
+
 def texts_in(caption: str) -> list[str]:
-    """A caption; or several, if they are written as a Python or JSON list."""
-    # Most captions are not Python at all.
-    with contextlib.suppress(SyntaxError, ValueError):
-        value = ast.literal_eval(caption)
-        if isinstance(value, list) and value:
-            return [str(text) for text in value]
+    """A caption; or several, if they are written as a Python or JSON list of strings."""
+    # Parsing takes longer than all the rest: only what may be a list is parsed.
+    if not caption.lstrip().startswith("["):
+        return [caption]
+
+    # Python warns of "\d" in what is no Python at all.
+    with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings(action="ignore"):
+        value = ast.literal_eval(caption.strip())
+        if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+            return value
     return [caption]

@@ -52,7 +52,7 @@ def load(place: str) -> CaptionSet:
         content = io.BytesIO(_bytes(table[index][column]))
         return images.open_photo(content, f"{place}, {example.image_id}")
 
-    return CaptionSet(Path(name).stem, tuple(examples_of(rows, {})), photo)
+    return CaptionSet(Path(name).stem, tuple(examples_of(rows, lambda _: None)), photo)
 
 
 def _read_tables(place: str, name: str) -> Mapping[Any, Any]:
