@@ -124,6 +124,7 @@ def test_any_text(caption):
 
 
 # Often enough what may join or end words.
+@example("a-9 9'a- _a a_'s 's-a '9 A-B'C")
 @given(st.text(st.characters(max_codepoint=127) | st.sampled_from("aZ9-'_. smre"), max_size=40))
 def test_ascii_has_the_words_that_it_has_beside_another_script(caption):
     assert tokenise(f"{caption} 穿") == [*tokenise(caption), "穿"]
