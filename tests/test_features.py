@@ -131,6 +131,17 @@ def test_a_journal_belongs_to_its_manifest(tmp_path, monkeypatch):
     store = tmp_path / "store"
     store.mkdir()
     (store / features.JOURNAL).write_text('["dev-1",[0,0,0]]\n')
+    save = features.Manifest.save
+
+    def killed(self, folder):
+        save(self, folder)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(features.Manifest, "save", killed)
+        make(store)
+    assert features.read_manifest(store).images == {}
+
     seen = counting(monkeypatch)
     made = make(store)
     assert seen == IMAGE_IDS
