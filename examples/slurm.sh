@@ -17,7 +17,7 @@ export HEAD="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
 
 # Annotation vectors, once; where they are there already this takes a moment.
 srun bash -c 'torchrun --nnodes "$SLURM_NNODES" --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint "$HEAD:29500" \
-  --rdzv-id "$SLURM_JOB_ID-features" -m satlib features coco-soft --batch-size 128'
+  --rdzv-id "$SLURM_JOB_ID-features" -m satlib features coco-soft'
 
 # Batches of 512 are shared out, 64 rows to each of 8 processes.
 srun bash -c 'torchrun --nnodes "$SLURM_NNODES" --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint "$HEAD:29500" \

@@ -393,6 +393,22 @@ def test_a_name_that_is_not_utf8(tmp_path):
     refused(tmp_path, None, r"1 image (caf\udce9.png) with names that are not UTF-8")
 
 
+@pytest.mark.parametrize(
+    ("caption", "captions"),
+    [
+        ("['a dog', \"it's [old]\"]", ["a dog", "it's [old]"]),
+        (' ["a dog", "a \\u00e9clair"]\n', ["a dog", "a éclair"]),
+        # Lists of anything but captions, and what Python would warn of.
+        *[(text, [text]) for text in ("[1, 2]", "['a', 2]", "[]", "[A] bird", "['a' dog")],
+        *[(text, [text]) for text in ("1is a number", "'a'", "[1is, 'a']", "['a \\dog' x]")],
+    ],
+)
+@pytest.mark.filterwarnings("always")
+def test_only_a_list_of_strings_is_several_captions(caption, captions, recwarn):
+    assert folder.texts_in(caption) == captions
+    assert not recwarn.list
+
+
 def drawn(name):
     """A set of one picture of this colour, which is drawn and has no file."""
     example = Example(name + ".png", "train", (name,))

@@ -93,12 +93,64 @@ def test_a_stopped_extraction_resumes_with_the_same_bytes(tmp_path, monkeypatch)
         make(stopped, encoder=encoder)
     handle.remove()
 
-    # Two batches of four were written before it stopped.
+    # Two batches of four were written before it stopped; a kill may cut off a line.
+    assert len(FeatureStore(stopped)) == 8
+    with open(stopped / features.JOURNAL, "a", encoding="utf-8") as journal:
+        journal.write('["train-8",[8,')
+    assert len(FeatureStore(stopped)) == 8
     seen = counting(monkeypatch)
     make(stopped, encoder=encoder)
     assert seen == IMAGE_IDS[8:]
     for name in (features.ARRAY, features.MANIFEST):
         assert (stopped / name).read_bytes() == (whole / name).read_bytes()
+    assert not (stopped / features.JOURNAL).exists()
+
+
+def test_a_store_of_an_earlier_version_is_gone_on_with(tmp_path, monkeypatch):
+    """Its manifest is the same, and says 5; stores before that had other squares."""
+    make(tmp_path / "store", DATA.shortened(5))
+    manifest = tmp_path / "store" / features.MANIFEST
+    written = manifest.read_text()
+    manifest.write_text(written.replace("features 6", "features 5"))
+    assert len(FeatureStore(tmp_path / "store")) == 9
+
+    seen = counting(monkeypatch)
+    store = make(tmp_path / "store")
+    assert seen == IMAGE_IDS[5:9]
+    assert store.read(IMAGE_IDS).equal(make(tmp_path / "anew").read(IMAGE_IDS))
+    # What knows no journal must not go on with it.
+    assert "features 6" in manifest.read_text()
+
+    manifest.write_text(written.replace("features 6", "features 4"))
+    with pytest.raises(SatlibError, match=r"features 4.* delete .*store and run satlib features"):
+        make(tmp_path / "store")
+
+
+def test_a_journal_belongs_to_its_manifest(tmp_path, monkeypatch):
+    """Without one it may be of another encoder, and is not read; nor is what a disk has damaged."""
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / features.JOURNAL).write_text('["dev-1",[0,0,0]]\n')
+    save = features.Manifest.save
+
+    def killed(self, folder):
+        save(self, folder)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(features.Manifest, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            make(store)
+    assert features.read_manifest(store).images == {}
+
+    seen = counting(monkeypatch)
+    made = make(store)
+    assert seen == IMAGE_IDS
+    assert made.read(IMAGE_IDS).equal(make(tmp_path / "anew").read(IMAGE_IDS))
+
+    (store / features.JOURNAL).write_text('["dev-1",[0,0]]\n')
+    with pytest.raises(SatlibError, match=r"journal.jsonl is damaged .* delete"):
+        make(store)
 
 
 def test_only_new_and_changed_images_are_computed(photographs, tmp_path, monkeypatch):
@@ -137,7 +189,11 @@ def test_another_encoder_view_or_folder_is_refused(photographs, tmp_path, monkey
     with pytest.raises(SatlibError, match="was made with weights"):
         make(store, data, encoders.create("tiny", pretrained=False))
 
+    # Cut off while it is read, and before.
+    opened = FeatureStore(store)
     os.truncate(store / features.ARRAY, 10)
+    with pytest.raises(SatlibError, match="missing or cut off"):
+        opened.read(["0.png"])
     with pytest.raises(SatlibError, match="missing or cut off"):
         check(tmp_path, data)
 

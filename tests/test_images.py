@@ -4,6 +4,7 @@ import io
 import struct
 import subprocess
 import sys
+import time
 import zlib
 
 import numpy as np
@@ -15,7 +16,9 @@ from PIL import Image
 from refusals import refused
 from torchvision import transforms
 
+from satlib.data import images
 from satlib.data.images import in_part, open_photo, photo_of, seen_box, square, to_tensor
+from satlib.files import read_ahead
 
 
 def pixels(path):
@@ -229,6 +232,40 @@ def test_a_large_jpeg_is_decoded_at_half_its_size_and_looks_the_same(tmp_path):
     # Pillow's own decoding of all pixels; as float, because differences of uint8 wrap around.
     whole = np.asarray(square(Image.open(file)), float)
     assert np.abs(np.asarray(square(small)) - whole).max() <= 3
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "I;16"])
+def test_one_large_photograph_at_a_time_is_scaled_down_and_looks_the_same(
+    tmp_path, monkeypatch, mode
+):
+    """Upright, by the mean of each square of pixels."""
+    file = tmp_path / "large.png"
+    photo = noise((60, 40)).resize((1200, 900))
+    if mode == "I;16":
+        photo = Image.fromarray(np.asarray(photo.convert("L")).astype(np.uint16) * 257)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    photo.convert(mode).save(file, exif=exif)
+    whole = open_photo(file)
+    assert whole.size == (900, 1200)
+
+    monkeypatch.setattr(images, "_LARGE", 900_000)
+    monkeypatch.setattr(images, "_ENOUGH", 100_000)
+    decoding = []
+    to_rgb = images.to_rgb
+
+    def watched(photo):
+        decoding.append(photo)
+        assert len(decoding) == 1
+        time.sleep(0.01)  # long enough for another thread to come
+        decoding.pop()
+        return to_rgb(photo)
+
+    monkeypatch.setattr(images, "to_rgb", watched)
+    for small in read_ahead(open_photo, [file] * 4, threads=4):
+        assert small.size == (300, 400)
+        difference = np.asarray(square(small), float) - np.asarray(square(whole), float)
+        assert np.abs(difference).max() <= 8  # a palette has grain
 
 
 # --- square and to_tensor -------------------------------------------------------------------------

@@ -123,6 +123,13 @@ def test_any_text(caption):
     assert of_kind("".join(words), "LN") == of_kind(lower, "LN")
 
 
+# Often enough what may join or end words.
+@example("a-9 9'a- _a a_'s 's-a '9 A-B'C")
+@given(st.text(st.characters(max_codepoint=127) | st.sampled_from("aZ9-'_. smre"), max_size=40))
+def test_ascii_has_the_words_that_it_has_beside_another_script(caption):
+    assert tokenise(f"{caption} 穿") == [*tokenise(caption), "穿"]
+
+
 def test_the_words_that_satlib_carries_are_still_words():
     # Those of Flickr8k's counts, and of every model.
     words = set()

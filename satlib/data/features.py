@@ -3,12 +3,13 @@
 In a store's folder, `annotations.f16` is an array with one row (L, D) of float16 per image.
 `manifest.json` records the photographs' folder, the encoder, the hash of its weights and the view,
 and for each image its row and the size and modification time of its file, so that new and changed
-images are noticed.
+images are noticed. While vectors are computed, their images are appended to `journal.jsonl`, one in
+a line; at the end all are in the manifest, and the journal is gone.
 """
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -21,10 +22,9 @@ from satlib.data.images import SIZE
 from satlib.errors import SatlibError
 from satlib.files import read_json, write_text
 
-# Change it whenever the result of `images.square` changes.
-FORMAT = "satlib features 5"
 ARRAY = "annotations.f16"
 MANIFEST = "manifest.json"
+JOURNAL = "journal.jsonl"
 
 
 class Record(NamedTuple):
@@ -38,10 +38,14 @@ class Record(NamedTuple):
     modified: int
 
 
+_LINES = msgspec.json.Decoder(tuple[str, Record])  # of a journal: ["a.jpg",[row,bytes,modified]]
+
+
 class Manifest(msgspec.Struct):
     """The content of `manifest.json`; `images` lists those whose vectors are in the array."""
 
-    format: str
+    # Drop both whenever the result of `images.square` changes. 5 knows no journals.
+    format: Literal["satlib features 5", "satlib features 6"]
     home: str  # the folder of the photographs, or "drawn"
     encoder: str
     weights: str
@@ -75,21 +79,27 @@ def stamp(example: Example) -> tuple[int, int]:
 
 
 def read_manifest(folder: Path, expected: Manifest | None = None) -> Manifest:
-    """The manifest of a store.
+    """The manifest of a store, with the images of its journal.
 
     Raises:
         SatlibError: it is damaged, or its vectors were computed with something else than expected.
     """
     advice = f"delete {folder} and run satlib features again"
     manifest = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", advice)
-    if expected is None:
-        return manifest
-
-    for name in ("format", "home", "encoder", "weights", "view"):
+    for name in ("home", "encoder", "weights", "view") if expected else ():
         stored = getattr(manifest, name)
         needed = getattr(expected, name)
         if stored != needed:
             raise SatlibError(f"{folder} was made with {name} {stored!r}, not {needed!r}; {advice}")
+
+    journal = folder / JOURNAL
+    if journal.is_file():
+        # What a kill has cut off, a line without an end, does not count.
+        whole_lines, _, _ = journal.read_bytes().rpartition(b"\n")
+        try:
+            manifest.images |= _LINES.decode_lines(whole_lines)
+        except msgspec.DecodeError as error:
+            raise SatlibError(f"{journal} is damaged ({error}); {advice}") from error
     return manifest
 
 
@@ -115,24 +125,33 @@ class FeatureStore:
 
         # After a stop the file may be longer than the rows that the manifest knows.
         records = self.manifest.images.values()
-        last_row = max((record.row for record in records), default=-1)
+        rows = 1 + max((record.row for record in records), default=-1)
         h, w = self.grid
-        shape = (last_row + 1, h * w, self.dim)  # (images, L, D)
-        try:
-            # Mapped, not read: COCO's vectors of VGG-19 are 25 GB.
-            self._array = np.memmap(folder / ARRAY, np.float16, "r", shape=shape)
-        except (ValueError, OSError) as error:
-            raise SatlibError(
-                f"{folder / ARRAY} is missing or cut off; run satlib features again"
-            ) from error
+        self._shape = h * w, self.dim  # of a row, (L, D)
+        self._row_bytes = 2 * h * w * self.dim
+        array = folder / ARRAY
+        if not array.is_file() or array.stat().st_size < rows * self._row_bytes:
+            raise self._cut_off()
+
+    def _cut_off(self) -> SatlibError:
+        return SatlibError(
+            f"{self.folder / ARRAY} is missing or cut off; run satlib features again"
+        )
 
     def __len__(self) -> int:
         return len(self.manifest.images)
 
     def read(self, image_ids: Sequence[str]) -> Tensor:
         """The annotation vectors of the named images: (B, L, D), float32."""
-        rows = [self.manifest.images[image_id].row for image_id in image_ids]
-        return torch.from_numpy(self._array[rows]).float()
+        vectors = np.empty((len(image_ids), *self._shape), np.float16)  # (B, L, D)
+        # Rows are read, not mapped: of a mapped file a process seems to hold, and may be killed for,
+        # all that it has read so far, and a file that is cut off meanwhile would end it (SIGBUS).
+        with open(self.folder / ARRAY, "rb") as array:
+            for image_id, row in zip(image_ids, vectors, strict=True):
+                array.seek(self.manifest.images[image_id].row * self._row_bytes)
+                if array.readinto(row.data) < self._row_bytes:
+                    raise self._cut_off()
+        return torch.from_numpy(vectors).float()
 
     def check(self, expected: Manifest, examples: Sequence[Example]) -> None:
         """Refuse a store of another encoder or view, or without the examples as they are now."""

@@ -17,9 +17,10 @@ import hashlib
 import io
 import re
 import unicodedata
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,11 +79,11 @@ def load(folder: Path, tables: Sequence[Path]) -> CaptionSet:
     for table in tables:
         listed = list(_read(table))
         files = located([row.image for row in listed], table.parent)
-        for row in listed:
-            # In a subfolder, an image is named with it: "train/1.jpg" of train/metadata.csv.
-            image_id = (table.parent.relative_to(folder) / row.image).as_posix()
-            paths[image_id] = files[row.image]
-            rows.append(row._replace(image=image_id))
+        # In a subfolder, an image is named with it: "train/1.jpg" of train/metadata.csv.
+        here = table.parent.relative_to(folder)
+        ids = {name: (here / name).as_posix() for name in files}
+        paths |= {ids[name]: file for name, file in files.items()}
+        rows += [row._replace(image=ids[row.image]) for row in listed]
     return assemble(folder.resolve().name, examples_of(rows, paths), folder)
 
 
@@ -138,24 +139,31 @@ def beside(folder: Path) -> CaptionSet | None:
     return assemble(folder.resolve().name, examples, folder)
 
 
-def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
+def examples_of(rows: Iterable[Row], paths: Mapping[str, Path]) -> list[Example]:
     """An example for each image, with its captions, its split and its path, if it has one.
 
     Raises:
         SatlibError: a row lacks an image or a caption, or an image is in two splits.
     """
-    _refuse_incomplete(rows)
-
     captions: dict[str, list[str]] = defaultdict(list)
     splits: dict[str, str] = {}
+    incomplete = []
+    # One pass, which keeps no row: of a large table the rows would fill more memory than the captions.
     for row in rows:
-        captions[row.image] += clean(row.captions)
+        texts = clean(row.captions)
+        captions[row.image] += texts
+        # "." is what an empty path becomes.
+        has_image = bool(row.image.strip(". "))
+        if not has_image or len(texts) < len(row.captions):
+            incomplete.append(row.where)
+
         if not row.split:
             continue
         split = split_name(row.split, row.where)
         above = splits.setdefault(row.image, split)
         if above != split:
             raise SatlibError(f"{row.where}: {row.image} is in split {split}, but in {above} above")
+    _refuse(incomplete)
 
     # Without a single entry in a column split, the names of the images may tell.
     if not splits:
@@ -171,14 +179,8 @@ def examples_of(rows: list[Row], paths: Mapping[str, Path]) -> list[Example]:
     return examples
 
 
-def _refuse_incomplete(rows: list[Row]) -> None:
-    """Refuse rows without an image, or with a caption that has no words."""
-    incomplete = []
-    for row in rows:
-        # "." is what an empty path becomes.
-        has_image = bool(row.image.strip(". "))
-        if not has_image or len(clean(row.captions)) < len(row.captions):
-            incomplete.append(row.where)
+def _refuse(incomplete: list[str]) -> None:
+    """Refuse rows, if there are any, without an image or with a caption that has no words."""
     if not incomplete:
         return
 
@@ -260,19 +262,18 @@ def _read(table: Path) -> Iterator[Row]:
         where = f"{table}, line {last}"
         captions = captions_in(row, where)
         named = next((row[column] for column in _IMAGE if row.get(column)), "")
-        # "./a.jpg", ".\\a.jpg" and "a.jpg" are one image.
-        image = Path(str(named).strip().replace("\\", "/"))
-        with contextlib.suppress(ValueError):
-            image = image.relative_to(table.parent.absolute())
+        image = _image_id(str(named), table.parent)
 
         # A quotation mark that is not closed takes in the rows below, up to the next mark.
         further_lines = [line for caption in captions for line in caption.splitlines()[1:]]
-        if image.suffix and any(f"{image.suffix}," in line for line in further_lines):
-            raise SatlibError(
-                f"{table}: a quotation mark in line {first} swallows the rows to line {last}; "
-                "double it"
-            )
-        yield Row(where, image.as_posix(), captions, str(row.get("split") or ""))
+        for line in further_lines:
+            suffix = Path(image).suffix
+            if suffix and f"{suffix}," in line:
+                raise SatlibError(
+                    f"{table}: a quotation mark in line {first} swallows the rows to line {last}; "
+                    "double it"
+                )
+        yield Row(where, image, captions, str(row.get("split") or ""))
 
 
 def _lines(table: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
@@ -351,11 +352,24 @@ def captions_in(row: Mapping[str, Any], where: str) -> list[str]:
     )
 
 
+@lru_cache  # a path takes longer than a row, and the rows of an image follow each other
+def _image_id(written: str, home: Path) -> str:
+    r"""One id for "./a.jpg", ".\a.jpg", "a.jpg", and the whole path of a.jpg in `home`."""
+    image = Path(written.strip().replace("\\", "/"))
+    with contextlib.suppress(ValueError):
+        image = image.relative_to(home.absolute())
+    return image.as_posix()
+
+
 def texts_in(caption: str) -> list[str]:
-    """A caption; or several, if they are written as a Python or JSON list."""
-    # Most captions are not Python at all.
-    with contextlib.suppress(SyntaxError, ValueError):
-        value = ast.literal_eval(caption)
-        if isinstance(value, list) and value:
-            return [str(text) for text in value]
+    """A caption; or several, if they are written as a Python or JSON list of strings."""
+    # Parsing takes longer than all the rest: only what may be a list is parsed.
+    if not caption.lstrip().startswith("["):
+        return [caption]
+
+    # Python warns of "\d" in what is no Python at all.
+    with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings(action="ignore"):
+        value = ast.literal_eval(caption.strip())
+        if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+            return value
     return [caption]

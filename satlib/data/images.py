@@ -1,7 +1,9 @@
 """Preparing photographs for an encoder: RGB, upright, square (section 5.4)."""
 
 import contextlib
+import math
 import re
+import threading
 import warnings
 from pathlib import Path
 from typing import BinaryIO
@@ -32,6 +34,12 @@ SIZE = 224  # pixels, the side of the square input of an encoder
 # A JPEG whose sides are twice this long, in pixels, is decoded at half its size or less: faster,
 # and still far larger than the square.
 _DRAFT = 4 * SIZE
+
+# A photograph of more pixels, from a satellite or a microscope, takes a gigabyte while it is decoded.
+# One is decoded at a time, whatever the number of threads, and then scaled down to about `_ENOUGH`.
+_LARGE = 50_000_000
+_ENOUGH = (2 * _DRAFT) ** 2
+_one_large_photograph = threading.Lock()
 
 # Pixels to which the view "crop" scales the shorter side, before it crops the square.
 _SHORTER_SIDE = 256
@@ -77,7 +85,7 @@ def photo_of(given: Given) -> Image.Image:
 
 
 def open_photo(file: Path | str | BinaryIO, name: str = "") -> Image.Image:
-    """Read an image file, called `name` in messages, as `to_rgb` gives it.
+    """Read an image file, called `name` in messages, as `to_rgb` gives it, but never a large one whole.
 
     Raises:
         SatlibError: the file is missing, damaged, too large or not an image.
@@ -85,7 +93,10 @@ def open_photo(file: Path | str | BinaryIO, name: str = "") -> Image.Image:
     try:
         with Image.open(file) as photo:
             photo.draft(None, (_DRAFT, _DRAFT))
-            return to_rgb(photo)
+            if photo.width * photo.height <= _LARGE:
+                return to_rgb(photo)
+            with _one_large_photograph:
+                return _scaled_down(photo)
     except FileNotFoundError as error:
         raise SatlibError(f"the image {file} does not exist; check the path") from error
     # Pillow's decoders raise many types of exceptions for damaged files.
@@ -144,6 +155,18 @@ def _why(file: Path | str | BinaryIO, error: Exception) -> str:
         return "it is cut off or damaged; copy or download it again"
     reason = " ".join(str(error).split())
     return f"it is cut off or damaged ({reason}); copy or download it again"
+
+
+def _scaled_down(photo: Image.Image) -> Image.Image:
+    """A large photograph as `to_rgb` gives it, each side divided by the same whole number."""
+    # In place, and before anything else: every copy of all pixels is another gigabyte.
+    photo.load()
+    with contextlib.suppress(Exception):
+        ImageOps.exif_transpose(photo, in_place=True)
+    # Pillow does not average palettes and 16 bits.
+    if photo.mode in ("1", "P") or photo.mode.startswith("I;16"):
+        photo = to_rgb(photo)
+    return to_rgb(photo.reduce(math.isqrt(photo.width * photo.height // _ENOUGH)))
 
 
 def to_rgb(photo: Image.Image) -> Image.Image:

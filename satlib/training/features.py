@@ -1,15 +1,16 @@
 """Computing a feature store (`satlib.data.features`), later only for new or changed images.
 
-The manifest lists the images whose vectors are on disk and is replaced every `SAVE_SECONDS`, so a
-store is valid at any moment, and a stopped extraction resumes.
+Each batch's images are appended to the journal once their vectors are written, so a store is valid
+at any moment, and a stopped extraction resumes.
 """
 
-import time
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from satlib.data import features
 from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.features import (
     ARRAY,
-    FORMAT,
+    JOURNAL,
     MANIFEST,
     FeatureStore,
     Manifest,
@@ -32,7 +33,6 @@ from satlib.model.encoders import Encoder
 from satlib.training import distributed
 from satlib.training.checkpoint import locked
 
-SAVE_SECONDS = 30.0
 # Enough to measure a scale: a single image already has tens of thousands of values.
 IMAGES = 64
 
@@ -40,7 +40,7 @@ IMAGES = 64
 def _manifest(data: CaptionSet, encoder: Encoder, view: str) -> Manifest:
     """What a store of these vectors says of itself, without images yet."""
     return Manifest(
-        FORMAT,
+        "satlib features 6",
         str(data.home or "drawn"),
         encoder.name,
         encoder.weights_hash,
@@ -81,13 +81,12 @@ def extract(
     """Compute the annotation vectors that a store lacks, all for a new one, and open it.
 
     Several processes share the work: each encodes its batches and writes their rows into the one
-    array; the first keeps the manifest.
+    array; the first keeps journal and manifest.
 
     Raises:
         SatlibError: the folder is in use, or holds the vectors of another encoder or data set.
     """
     ranks = distributed.current()
-    saved = time.monotonic()
     # Channels last is a third to a half faster on a CPU, with the same results up to rounding.
     encoder = encoder.to(device).to(memory_format=torch.channels_last).eval()
     pixels = Pixels(data, view, cache_bytes=0)
@@ -120,20 +119,22 @@ def extract(
             progress_bar(total=len(todo), unit="img", desc=name, show=progress and ranks.first)
         )
         array = held.enter_context(open(folder / ARRAY, "r+b"))
-        try:
-            for records, images in read_ahead(read, batches, threads=4):
-                if records:
-                    vectors = encoder(images.to(device, non_blocking=True))
-                    _write_rows(array, records.values(), vectors)
-                for part in ranks.gather(records):
-                    manifest.images |= part
-                    bar.update(len(part))
-                if ranks.first and time.monotonic() - saved > SAVE_SECONDS:
-                    manifest.save(folder)
-                    saved = time.monotonic()
-        finally:
-            if ranks.first:
-                manifest.save(folder)
+        # The first process alone writes it.
+        place = folder / JOURNAL if ranks.first else os.devnull
+        journal = held.enter_context(open(place, "ab"))
+        for records, images in read_ahead(read, batches, threads=4):
+            if records:
+                vectors = encoder(images.to(device, non_blocking=True))
+                _write_rows(array, records.values(), vectors)
+            for part in ranks.gather(records):
+                manifest.images |= part
+                bar.update(len(part))
+                journal.writelines(msgspec.json.encode(item) + b"\n" for item in part.items())
+            journal.flush()
+
+        journal.close()
+        if ranks.first:
+            _save(manifest, folder)
         ranks.any()  # the others wait until the first has written the manifest
     return FeatureStore(folder)
 
@@ -146,9 +147,18 @@ def _begun(folder: Path, manifest: Manifest, data: CaptionSet) -> Manifest:
         for name, record in old.images.items():
             if name not in outdated:
                 manifest.images[name] = record
-    manifest.save(folder)
+    else:
+        # The journal of a store without its manifest may be of another encoder.
+        (folder / JOURNAL).unlink(missing_ok=True)
+    _save(manifest, folder)
     (folder / ARRAY).touch()
     return manifest
+
+
+def _save(manifest: Manifest, folder: Path) -> None:
+    """Write a manifest, which has all that is in the journal, and delete the journal."""
+    manifest.save(folder)
+    (folder / JOURNAL).unlink(missing_ok=True)
 
 
 def _write_rows(array: BinaryIO, records: Iterable[Record], vectors: Tensor) -> None:
@@ -158,7 +168,7 @@ def _write_rows(array: BinaryIO, records: Iterable[Record], vectors: Tensor) -> 
         for record, row in zip(records, rows, strict=True):
             array.seek(record.row * row.nbytes)
             array.write(row.tobytes())
-        # Written before the manifest names them.
+        # Written before the journal names them.
         array.flush()
     except OSError as error:
         raise SatlibError(
