@@ -119,8 +119,11 @@ def caption(options: argparse.Namespace) -> int:
 
 def _as_json(result: captioning.Result, model: Path, band: "Band | None") -> dict[str, Any]:
     """A photograph as --json prints it (docs/scripts.md)."""
-    captions = [{"model": str(model), **caption.to_json()} for caption in result.captions]
-    captions[0]["true_of_such"] = band and f"{band.true} of {band.judged}"
+    captions = []
+    for caption in result.captions:
+        captions.append({"model": str(model), **caption.to_json(), "true_of_such": None})
+    if band:
+        captions[0]["true_of_such"] = f"{band.true} of {band.judged}"
     return {
         "image": str(result.path),
         "picture": str(result.picture) if result.picture else None,
