@@ -237,9 +237,9 @@ def multiply(sizes: Sizes, C: int, device: torch.device) -> None:
 
     for rows, inputs, outputs in once + C * each_word:
         x, W = _factors(rows, inputs, outputs, device)
-        y = x @ W.T
-        y @ W
-        y.T @ x
+        y = x @ W.T  # forward
+        y @ W  # the gradient at x
+        y.T @ x  # the gradient at W
 
 
 @cache
