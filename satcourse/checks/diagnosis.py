@@ -206,13 +206,11 @@ def _about_lengths(expected: Tensor, got: Tensor) -> Iterator[Claim]:
         verdict = "missing" if length < right_length else "too many"
         # Where nothing is left to compare, everything is equal.
         if more and both:
-            sentence = f"{more} {verdict} at the end of axis {axis}"
-            one, other = expected.narrow(axis, 0, both), got.narrow(axis, 0, both)
-            yield Claim(sentence, one, other)
-
-            sentence = f"{more} {verdict} at the beginning of axis {axis}"
-            one, other = expected.narrow(axis, -both, both), got.narrow(axis, -both, both)
-            yield Claim(sentence, one, other)
+            for place, first in (("end", 0), ("beginning", -both)):
+                sentence = f"{more} {verdict} at the {place} of axis {axis}"
+                one = expected.narrow(axis, first, both)
+                other = got.narrow(axis, first, both)
+                yield Claim(sentence, one, other)
 
 
 def _about_steps(expected: Tensor, got: Tensor) -> Iterator[Claim]:

@@ -68,6 +68,9 @@ evidence.cases = lambda: [
     (torch.tensor([[0.6, 0.4]]), torch.tensor([[0.6, 0.4]] * 20)),
 ]
 evidence.mistakes = {
+    "the label is the likeliest word of each place: along axis 1 of here": (
+        lambda here, elsewhere: here.amax(0) > elsewhere[:, here.argmax(0)].quantile(0.95, dim=0)
+    ),
     'an "and" that is likelier than usual lives: '
     "at how many places elsewhere is it as likely?": _likelier_than_usual,
     "a word is compared with other words: take its own column of elsewhere": _other_words_too,

@@ -82,7 +82,8 @@ def _logits_and_gradient(answer: Answer, step: Speaker, s: Tensor, y: Caption) -
     observe = with_gradients("s", parts=parts)
 
     def logits(s: Tensor) -> object:
-        found = answer(step, s, y)
+        # As ints, since a learner's own words, fed back, may be tensors.
+        found = answer(lambda y, s: step(y if y is None else int(y), s), s, y)
         # Stacked logits are as good as a list of them.
         return [*found] if getattr(found, "ndim", 0) == 2 else found
 
@@ -118,6 +119,9 @@ taught.mistakes = {
     "it is fed what it says itself: the teacher tells it the true word": _fed_its_own_words,
     "each word is told before it is asked for: before the first there is None": _told_too_early,
     "each step begins with the first state: hand the new state on": _taught_in_the_first_state,
+    "the first word is never asked for: before it step is given None": (
+        lambda step, s, y: _told_too_early(step, s, y[:-1])
+    ),
 }
 
 
@@ -179,30 +183,30 @@ def attend(e: Tensor, a: Tensor) -> Both:
     return alpha @ a, alpha
 
 
-def _scores_as_weights(e: Tensor, a: Tensor) -> Both:
-    return e @ a, e
-
-
-def _best_alone(e: Tensor, a: Tensor) -> Both:
-    return a[e.argmax()], 1.0 * (e == e.max())
-
-
-def _sigmoids(e: Tensor, a: Tensor) -> Both:
-    return e.sigmoid() @ a, e.sigmoid()
-
-
-attend.says = "z, the weights and their gradients, for scores below 1, of 100 and of -200"
+attend.says = "z and the weights, for scores below 1, of 100 and of -200"
 attend.cases = lambda: [
     (numbers(L, seed=1), numbers(L, D)),
     # An exp of 100 overflows in float32, and one of -200 is 0.
     (torch.tensor([100.0, 101, -200]), numbers(3, 3, seed=2)),
 ]
 attend.parts = ("z", "the weights")
-attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
-    "the scores weigh the inputs as they are: a softmax comes first": _scores_as_weights,
-    "an argmax has no gradient: a softmax lets the others share": _best_alone,
-    "a sigmoid asks each input alone: a softmax makes them share": _sigmoids,
+    "the scores weigh the inputs as they are: a softmax comes first": (lambda e, a: (e @ a, e)),
+    "an argmax has no gradient: a softmax lets the others share": (
+        lambda e, a: (a[e.argmax()], 1.0 * (e == e.max()))
+    ),
+    "the scores are divided by their sum: a softmax takes their exp first": (
+        lambda e, a: (e / e.sum() @ a, e / e.sum())
+    ),
+    "z is the best input alone: the others have a share, too": (
+        lambda e, a: (a[e.argmax()], e.softmax(0))
+    ),
+    "summed over each input's numbers: the sum is over the inputs": (
+        lambda e, a: (e.softmax(0) * a.sum(1), e.softmax(0))
+    ),
+    "a sigmoid asks each input alone: a softmax makes them share": (
+        lambda e, a: (e.sigmoid() @ a, e.sigmoid())
+    ),
 }
 
 
@@ -220,18 +224,6 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(e.masked_fill(~mask, -torch.inf), 1)
 
 
-def _padding_alone(e: Tensor, mask: Tensor) -> Tensor:
-    return masked_weights(e, ~mask)
-
-
-def _scores_of_zero(e: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(e * mask, 1)
-
-
-def _low_scores(e: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(e.masked_fill(~mask, -100), 1)
-
-
 masked_weights.says = "sentences of 5, 3, 2 and 1 words, some scores 200 below their padding's"
 masked_weights.cases = lambda: [
     (
@@ -246,9 +238,13 @@ masked_weights.cases = lambda: [
 ]
 masked_weights.observe = with_gradients("e")
 masked_weights.mistakes = {
-    "the mask is the wrong way round: only padding has weight": _padding_alone,
-    "a score of 0 still has a weight: exp(0) = 1": _scores_of_zero,
-    "padding of -100 beats a score of -200: only -inf is below all": _low_scores,
+    "the mask is the wrong way round: only padding has weight": (
+        lambda e, mask: masked_weights(e, ~mask)
+    ),
+    "a score of 0 still has a weight: exp(0) = 1": (lambda e, mask: torch.softmax(e * mask, 1)),
+    "padding of -100 beats a score of -200: only -inf is below all": (
+        lambda e, mask: torch.softmax(e.masked_fill(~mask, -100), 1)
+    ),
 }
 
 
@@ -298,6 +294,9 @@ score.mistakes = {
     "a state meets the words of its own sentence: "
     "give it an axis for them": _state_of_another_sentence,
     "W_a is for a, W_s for s": _matrices_swapped,
+    "b is added outside the tanh": (
+        lambda a, s, W_a, W_s, b, v: score(a, s, W_a, W_s, 0 * b, v) + b @ v
+    ),
     "the tanh is missing": _score_without_tanh,
 }
 
@@ -322,9 +321,15 @@ def _looks_case(C: int, n: int) -> Both:
     return alpha, own
 
 
-def _column_by_row(alpha: Tensor, own: Tensor) -> Both:
-    column = torch.arange(len(alpha))
-    return alpha.argmax(1) == own, column == own
+def _diagonal(place: Answer) -> Answer:
+    """`looks` with another place(t, C, L) of the diagonal."""
+
+    def answer(alpha: Tensor, own: Tensor) -> Both:
+        C, n = alpha.shape
+        diagonal = place(torch.arange(C), C, n)
+        return alpha.argmax(1) == own, diagonal == own
+
+    return answer
 
 
 looks.says = "shorter, longer and equal sentences"
@@ -335,7 +340,22 @@ looks.cases = lambda: [
 ]
 looks.parts = ("the peak on its word", "the diagonal on its word")
 looks.mistakes = {
-    "of C rows and L columns, row t does not cross the diagonal in column t": _column_by_row,
+    "of C rows and L columns, row t does not cross the diagonal in column t": _diagonal(
+        lambda t, C, n: t
+    ),
+    "no longer than L, and yet column t in row t: the diagonal ends in both corners": _diagonal(
+        lambda t, C, n: t.clamp(max=n - 1)
+    ),
+    "the place is rounded to the nearest: round it down": _diagonal(
+        lambda t, C, n: ((t + 0.5) / C * n).round()
+    ),
+    "from the first place to the last, rounded down: the diagonal's place "
+    "is that of the middle of row t": _diagonal(lambda t, C, n: t * (n - 1) // (C - 1)),
+    "from the first place to the last, rounded: the diagonal's place "
+    "is that of the middle of row t": _diagonal(lambda t, C, n: (t * (n - 1) / (C - 1)).round()),
+    "the peak is looked for in each column: take that of each row": (
+        lambda alpha, own: (alpha.argmax(0) == own, own)
+    ),
 }
 
 
@@ -364,10 +384,22 @@ def _glances(seed: int, on: Answer) -> tuple[Tensor, Tensor, Tensor]:
     return torch.where(drawn_to, on(own, noun), own), own, noun
 
 
-def _all_determiners(peak: Tensor, own: Tensor, noun: Tensor) -> Both:
-    on_noun = 100 * (peak == noun).float().mean()
-    on_next = 100 * (peak == own + 1).float().mean()
-    return on_noun, on_next
+def _of_distances(kept: Callable[[Tensor], Tensor]) -> Answer:
+    """`noun_or_next` of the determiners with kept(how many words on the noun is)."""
+
+    def answer(peak: Tensor, own: Tensor, noun: Tensor) -> Both:
+        those = kept(noun - own)
+        on_noun = 100 * (peak == noun)[those].float().mean()
+        on_next = 100 * (peak == own + 1)[those].float().mean()
+        return on_noun, on_next
+
+    return answer
+
+
+def _divided_by_all(peak: Tensor, own: Tensor, noun: Tensor) -> Both:
+    on_noun, on_next = noun_or_next(peak, own, noun)
+    share = (noun > own + 1).float().mean()
+    return on_noun * share, on_next * share
 
 
 noun_or_next.says = "a model that looks at nouns lives; two that look one word on and two do not"
@@ -380,7 +412,14 @@ noun_or_next.cases = lambda: [
 noun_or_next.parts = ("percent on the noun", "percent on the next word")
 noun_or_next.mistakes = {
     "the artefact lives: a model that always looks one word on "
-    "scores wherever the noun is the next word": _all_determiners,
+    "scores wherever the noun is the next word": _of_distances(lambda distance: distance > 0),
+    "those whose noun is the next word are kept, and they cannot tell": _of_distances(
+        lambda distance: distance == 1
+    ),
+    "a noun two words on is left out, and it can tell": _of_distances(
+        lambda distance: distance > 2
+    ),
+    "divided by all determiners: divide by those whose noun is not next": _divided_by_all,
 }
 
 
@@ -416,9 +455,15 @@ def _lit_case(n: int) -> tuple[Answer, Answer, Tensor, Tensor]:
     return _read, _write, x, numbers(D, seed=1)
 
 
-def _states_of_the_sentence(encode: Answer, write: Answer, x: Tensor, s: Tensor) -> Words:
-    words = [int(write(z, s).argmax()) for z in encode(x)]
-    return words, words
+def _alone(state: Answer) -> Answer:
+    """`lit` with another state(encode, x, i) of word i alone."""
+
+    def answer(encode: Answer, write: Answer, x: Tensor, s: Tensor) -> Words:
+        inside, _ = lit(encode, write, x, s)
+        states = [state(encode, x, i) for i in range(len(x))]
+        return inside, [int(write(z, s).argmax()) for z in states]
+
+    return answer
 
 
 lit.says = "the words for each of 9 and of 6 places, read in their sentence and alone"
@@ -426,5 +471,20 @@ lit.cases = lambda: [_lit_case(9), _lit_case(6)]
 lit.parts = ("in the sentence", "alone")
 lit.mistakes = {
     "the artefact lives: a state of the whole sentence has heard the other words; "
-    "encode each word again, alone": _states_of_the_sentence,
+    "encode each word again, alone": _alone(lambda encode, x, i: encode(x)[i]),
+    "the words before are encoded, too: each word alone": _alone(
+        lambda encode, x, i: encode(x[: i + 1])[-1]
+    ),
+    "the words after are encoded, too: each word alone": _alone(
+        lambda encode, x, i: encode(x[i:])[0]
+    ),
+    "0 is a word, too: leave the others out, and encode a sentence of one": _alone(
+        lambda encode, x, i: encode(torch.where(torch.arange(len(x)) == i, x, 0))[i]
+    ),
+    "encode takes a sentence: one word is x[i : i + 1], not x[i]": _alone(
+        lambda encode, x, i: encode(x[i])
+    ),
+    "write takes one state: a sentence of one word has one, in a row": _alone(
+        lambda encode, x, i: encode(x[i : i + 1])
+    ),
 }

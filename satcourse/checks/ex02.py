@@ -32,14 +32,6 @@ def places(maps: Tensor) -> Tensor:
     return maps.flatten(2).transpose(1, 2)
 
 
-def _reshaped(maps: Tensor) -> Tensor:
-    return maps.reshape(len(maps), -1, maps.shape[1])
-
-
-def _column_by_column(maps: Tensor) -> Tensor:
-    return places(maps.transpose(2, 3))
-
-
 places.says = "every place of a grid of 2 x 4 and of 2 x 2, row by row"
 places.cases = lambda: [
     (numbers(2, D, H, W),),
@@ -47,8 +39,12 @@ places.cases = lambda: [
     (numbers(1, 4, 2, 2, seed=1),),
 ]
 places.mistakes = {
-    "reshape mixes places: the channels must become the last axis first": _reshaped,
-    "the places go down the columns: place 1 is to the right of place 0": _column_by_column,
+    "reshape mixes places: the channels must become the last axis first": (
+        lambda maps: maps.reshape(len(maps), -1, maps.shape[1])
+    ),
+    "the places go down the columns: place 1 is to the right of place 0": (
+        lambda maps: places(maps.transpose(2, 3))
+    ),
 }
 
 
@@ -129,10 +125,6 @@ def unpool(values: Tensor, pooled: Tensor) -> Tensor:
     return functional.max_unpool2d(values, switches, (2, 2))
 
 
-def _spread(values: Tensor, pooled: Tensor) -> Tensor:
-    return values.repeat_interleave(2, 2).repeat_interleave(2, 3)
-
-
 unpool.says = (
     "each value where its window had its first maximum, "
     "zeros elsewhere, in windows of four zeros, too"
@@ -153,7 +145,9 @@ def _several_in_a_window(expected: Tensor, got: Tensor) -> str | None:
 
 unpool.advise = _several_in_a_window
 unpool.mistakes = {
-    "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": _spread,
+    "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": (
+        lambda values, pooled: values.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    ),
 }
 
 
@@ -273,14 +267,6 @@ def cosines(a: Tensor, q: Tensor) -> Tensor:
     return functional.cosine_similarity(a, q[None])
 
 
-def _dot_products(a: Tensor, q: Tensor) -> Tensor:
-    return a @ q
-
-
-def _length_of_q_left(a: Tensor, q: Tensor) -> Tensor:
-    return functional.normalize(a, dim=1) @ q
-
-
 def _one_of_the_rows() -> tuple[Tensor, Tensor]:
     # So that one cosine is exactly 1.
     a = 3 * numbers(8, 5, seed=2)
@@ -293,8 +279,10 @@ cosines.cases = lambda: [
     _one_of_the_rows(),
 ]
 cosines.mistakes = {
-    "a dot product prefers long vectors: divide by the lengths": _dot_products,
-    "divided by the vectors' lengths only: q has a length too": _length_of_q_left,
+    "a dot product prefers long vectors: divide by the lengths": (lambda a, q: a @ q),
+    "divided by the vectors' lengths only: q has a length too": (
+        lambda a, q: functional.normalize(a, dim=1) @ q
+    ),
     "divided by the length of q only: each row has a length, too": lambda a, q: a @ q / q.norm(),
     "that is one length for the whole of a: each row has its own": (
         lambda a, q: a @ q / a.norm() / q.norm()
