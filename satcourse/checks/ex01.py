@@ -108,17 +108,15 @@ def _told_too_early(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:
     return found
 
 
-def _taught_in_the_first_state(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:
-    return taught(lambda before, _: step(before, s), s, y)
-
-
 taught.says = "logits of captions of six words and of one, and their gradient at the first state"
 taught.cases = _taught_cases
 taught.observe = _logits_and_gradient
 taught.mistakes = {
     "it is fed what it says itself: the teacher tells it the true word": _fed_its_own_words,
     "each word is told before it is asked for: before the first there is None": _told_too_early,
-    "each step begins with the first state: hand the new state on": _taught_in_the_first_state,
+    "each step begins with the first state: hand the new state on": (
+        lambda step, s, y: taught(lambda before, _: step(before, s), s, y)
+    ),
     "the first word is never asked for: before it step is given None": (
         lambda step, s, y: _told_too_early(step, s, y[:-1])
     ),
@@ -141,18 +139,6 @@ def greedy(step: Speaker, s: Tensor, longest: int) -> Said:
     return words, weights
 
 
-def _said_in_the_first_state(step: Speaker, s: Tensor, longest: int) -> Said:
-    return greedy(lambda y, _: step(y, s), s, longest)
-
-
-def _begun_with_the_end_mark(step: Speaker, s: Tensor, longest: int) -> Said:
-    return greedy(lambda y, s: step(END if y is None else y, s), s, longest)
-
-
-def _not_fed_back(step: Speaker, s: Tensor, longest: int) -> Said:
-    return greedy(lambda y, s: step(None, s), s, longest)
-
-
 greedy.says = (
     "a decoder that stops by itself after five words, one that stops at once, "
     "and one that has to be stopped"
@@ -161,10 +147,15 @@ greedy.cases = _speakers
 greedy.given = lambda step, s, longest: f"longest = {longest}"
 greedy.parts = ("the words", "the weights")
 greedy.mistakes = {
-    "each step begins with the first state: hand the new state on": _said_in_the_first_state,
-    "0 is fed first, and 0 is the end mark: "
-    "before the first word there is None": _begun_with_the_end_mark,
-    "the word just said is not fed back": _not_fed_back,
+    "each step begins with the first state: hand the new state on": (
+        lambda step, s, longest: greedy(lambda y, _: step(y, s), s, longest)
+    ),
+    "0 is fed first, and 0 is the end mark: before the first word there is None": (
+        lambda step, s, longest: greedy(lambda y, s: step(END if y is None else y, s), s, longest)
+    ),
+    "the word just said is not fed back": (
+        lambda step, s, longest: greedy(lambda y, s: step(None, s), s, longest)
+    ),
 }
 
 
@@ -269,35 +260,18 @@ def _score_case(B: int, n: int) -> tuple[Tensor, ...]:
     return a, s, W_a, W_s, b, v
 
 
-def _state_of_another_sentence(a: Tensor, s: Tensor, *weights: Tensor) -> Tensor:
-    W_a, W_s, b, v = weights
-    from_state = (s @ W_s.T).unsqueeze(0)  # (1, B, m)
-    return torch.tanh(a @ W_a.T + from_state + b) @ v
-
-
-def _matrices_swapped(a: Tensor, s: Tensor, *weights: Tensor) -> Tensor:
-    W_a, W_s, b, v = weights
-    return score(a, s, W_s, W_a, b, v)
-
-
-def _score_without_tanh(a: Tensor, s: Tensor, *weights: Tensor) -> Tensor:
-    W_a, W_s, b, v = weights
-    from_state = (s @ W_s.T).unsqueeze(1)
-    return (a @ W_a.T + from_state + b) @ v
-
-
 score.says = "scores and gradients of three sentences of three words, and of one sentence of five"
 # As many sentences as words, or one: an axis in the wrong place raises no error.
 score.cases = lambda: [_score_case(3, 3), _score_case(1, L)]
 score.observe = with_gradients("a", "s", "W_a", "W_s", "b", "v")
 score.mistakes = {
-    "a state meets the words of its own sentence: "
-    "give it an axis for them": _state_of_another_sentence,
-    "W_a is for a, W_s for s": _matrices_swapped,
+    "a state meets the words of its own sentence: give it an axis for them": (
+        lambda a, s, W_a, W_s, b, v: torch.tanh(a @ W_a.T + s @ W_s.T + b) @ v
+    ),
+    "W_a is for a, W_s for s": (lambda a, s, W_a, W_s, b, v: score(a, s, W_s, W_a, b, v)),
     "b is added outside the tanh": (
         lambda a, s, W_a, W_s, b, v: score(a, s, W_a, W_s, 0 * b, v) + b @ v
     ),
-    "the tanh is missing": _score_without_tanh,
 }
 
 
@@ -343,9 +317,6 @@ looks.mistakes = {
     "of C rows and L columns, row t does not cross the diagonal in column t": _diagonal(
         lambda t, C, n: t
     ),
-    "no longer than L, and yet column t in row t: the diagonal ends in both corners": _diagonal(
-        lambda t, C, n: t.clamp(max=n - 1)
-    ),
     "the place is rounded to the nearest: round it down": _diagonal(
         lambda t, C, n: ((t + 0.5) / C * n).round()
     ),
@@ -387,19 +358,12 @@ def _glances(seed: int, on: Answer) -> tuple[Tensor, Tensor, Tensor]:
 def _of_distances(kept: Callable[[Tensor], Tensor]) -> Answer:
     """`noun_or_next` of the determiners with kept(how many words on the noun is)."""
 
-    def answer(peak: Tensor, own: Tensor, noun: Tensor) -> Both:
+    def answer(peak: Tensor, own: Tensor, noun: Tensor) -> Tensor:
         those = kept(noun - own)
-        on_noun = 100 * (peak == noun)[those].float().mean()
-        on_next = 100 * (peak == own + 1)[those].float().mean()
-        return on_noun, on_next
+        hits = torch.stack([peak == noun, peak == own + 1])[:, those]
+        return 100 * hits.float().mean(1)
 
     return answer
-
-
-def _divided_by_all(peak: Tensor, own: Tensor, noun: Tensor) -> Both:
-    on_noun, on_next = noun_or_next(peak, own, noun)
-    share = (noun > own + 1).float().mean()
-    return on_noun * share, on_next * share
 
 
 noun_or_next.says = "a model that looks at nouns lives; two that look one word on and two do not"
@@ -419,7 +383,11 @@ noun_or_next.mistakes = {
     "a noun two words on is left out, and it can tell": _of_distances(
         lambda distance: distance > 2
     ),
-    "divided by all determiners: divide by those whose noun is not next": _divided_by_all,
+    "divided by all determiners: divide by those whose noun is not next": (
+        lambda peak, own, noun: [
+            part * (noun > own + 1).float().mean() for part in noun_or_next(peak, own, noun)
+        ]
+    ),
 }
 
 

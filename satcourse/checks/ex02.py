@@ -138,9 +138,8 @@ unpool.cases = lambda: [
 
 def _several_in_a_window(expected: Tensor, got: Tensor) -> str | None:
     share = functional.avg_pool2d((got != 0).float(), 2)
-    if share.max() > 1 / 4:
-        return "a window has several values: only the first of its largest gets one"
-    return None
+    several = "a window has several values: only the first of its largest gets one"
+    return several if share.max() > 1 / 4 else None
 
 
 unpool.advise = _several_in_a_window
@@ -221,34 +220,24 @@ def _down_with(
     return answer
 
 
-def _transposed_with_bias(signal: Tensor, module: nn.Conv2d) -> Tensor:
-    return functional.conv_transpose2d(signal, module.weight, module.bias, padding=1)
-
-
-def _bias_taken_off(signal: Tensor, module: nn.Conv2d) -> Tensor:
-    return _transposed(signal - module.bias[:, None, None], module)
-
-
-def _convolved_again(signal: Tensor, module: nn.Conv2d) -> Tensor:
-    return functional.conv2d(signal, module.weight, padding=1)
-
-
-def _channels_exchanged(signal: Tensor, module: nn.Conv2d) -> Tensor:
-    return functional.conv2d(signal, module.weight.transpose(0, 1), padding=1)
-
-
 down.says = "signals of both signs, through three convolutions, three ReLUs and two poolings"
 down.cases = lambda: [_down_case(1), _down_case(2)]
 down.observe = _through_blocks
 down.mistakes = {
     "a convolution is undone by its transpose: functional.conv_transpose2d": _down_with(
-        _convolved_again
+        lambda signal, module: functional.conv2d(signal, module.weight, padding=1)
     ),
     "a transposed convolution flips the kernel, too, not only the channels": _down_with(
-        _channels_exchanged
+        lambda signal, module: functional.conv2d(signal, module.weight.transpose(0, 1), padding=1)
     ),
-    "without bias: on the way down nothing is taken off": _down_with(_bias_taken_off),
-    "without bias: on the way down nothing is added": _down_with(_transposed_with_bias),
+    "without bias: on the way down nothing is taken off": _down_with(
+        lambda signal, module: _transposed(signal - module.bias[:, None, None], module)
+    ),
+    "without bias: on the way down nothing is added": _down_with(
+        lambda signal, module: functional.conv_transpose2d(
+            signal, module.weight, module.bias, padding=1
+        )
+    ),
     "a ReLU is a ReLU on the way down, too: what is negative ends there": _down_with(
         rectify=lambda signal: signal
     ),

@@ -96,12 +96,6 @@ def _ranked(key: Callable[[int, str], Any], tokens: Tokeniser = tokenise) -> Ans
 _unsorted = _ranked(lambda times, word: -times)
 
 
-def _cut_before_sorting(captions: Sequence[str], size: int) -> list[str]:
-    kept = _unsorted(captions, size)
-    # With 99 words there is room for all of them, in their right order.
-    return [word for word in vocabulary(captions, 99) if word in kept]
-
-
 vocabulary.says = "three vocabularies, equally frequent words among them"
 vocabulary.cases = lambda: [
     # A cut between equally frequent words, and room for all of them.
@@ -110,7 +104,12 @@ vocabulary.cases = lambda: [
     (["Zebras, cats!", "two zebras; two cats"], 4),
 ]
 vocabulary.mistakes = {
-    "chance cuts between equally frequent words: sort, then cut": _cut_before_sorting,
+    "chance cuts between equally frequent words: sort, then cut": (
+        # With 99 words there is room for all of them, in their right order.
+        lambda captions, size: [
+            word for word in vocabulary(captions, 99) if word in _unsorted(captions, size)
+        ]
+    ),
     "equally frequent words stand in the order of their captions: sort them": _unsorted,
     "two of the `size` places are the special words'": (
         lambda captions, size: vocabulary(captions, size + 2)
@@ -166,21 +165,19 @@ def _joined(words: Counts, pair: Pieces, most: int = 0) -> Counts:
     return {place.sub(joined, pieces, most): times for pieces, times in words.items()}
 
 
-def _each_word_once(counts: Counts, number: int) -> Merges:
-    return byte_pairs(dict.fromkeys(counts, 1), number)
-
-
 def _across_borders(words: Counts, pair: Pieces) -> Counts:
     old, new = " ".join(pair), "".join(pair)
     return {pieces.replace(old, new): times for pieces, times in words.items()}
 
 
-def _best(pairs: Counter[Pieces]) -> Pieces:
-    return min(pairs, key=lambda pair: (-pairs[pair], pair))
+def _sorted(pairs: Counter[Pieces]) -> list[Pieces]:
+    return sorted(pairs, key=lambda pair: (-pairs[pair], pair))
 
 
 def _merged_with(
-    neighbours: Answer = _neighbours, choose: Answer = _best, join: Answer = _joined
+    neighbours: Answer = _neighbours,
+    choose: Answer = lambda pairs: _sorted(pairs)[0],
+    join: Answer = _joined,
 ) -> Answer:
     """`byte_pairs` with another step."""
 
@@ -195,11 +192,6 @@ def _merged_with(
     return answer
 
 
-def _only_letters(counts: Counts, number: int) -> Merges:
-    pairs = _neighbours(_as_letters(counts))
-    return sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:number]
-
-
 byte_pairs.says = "the pairs of four texts, in order, ties among them"
 byte_pairs.cases = lambda: [
     ({"low": 5, "lower": 2, "newest": 6, "widest": 3}, 6),
@@ -210,7 +202,9 @@ byte_pairs.cases = lambda: [
     ({"aaab": 2}, 3),
 ]
 byte_pairs.mistakes = {
-    "each word counts once: a pair counts as often as its word is said": _each_word_once,
+    "each word counts once: a pair counts as often as its word is said": (
+        lambda counts, number: byte_pairs(dict.fromkeys(counts, 1), number)
+    ),
     "a pair counts as often as it is in a word": _merged_with(
         neighbours=partial(_neighbours, within=set)
     ),
@@ -226,7 +220,9 @@ byte_pairs.mistakes = {
     "a pair is joined once in a word: join it wherever it stands": _merged_with(
         join=partial(_joined, most=1)
     ),
-    "only letters are joined: count again after each pair is joined": _only_letters,
+    "only letters are joined: count again after each pair is joined": (
+        lambda counts, number: _sorted(_neighbours(_as_letters(counts)))[:number]
+    ),
 }
 
 
@@ -268,7 +264,8 @@ def _worst_of_batches(expected: dict[str, Any], got: dict[str, Any]) -> str | No
     times = got["how often each caption comes"]
     if wrong[0] == "how often each caption comes":
         if 0 in times:
-            return f"caption {times.index(0)} is in no batch: what is left of its length makes a batch, too"
+            missing = times.index(0)
+            return f"caption {missing} is in no batch: what is left of a length makes a batch, too"
         return f"caption {times.index(max(times))} comes {max(times)} times"
     return {
         "batches that hold several lengths": "a batch holds several lengths: "
@@ -277,11 +274,6 @@ def _worst_of_batches(expected: dict[str, Any], got: dict[str, Any]) -> str | No
         "how many batches": "there are more batches than needed: "
         "captions of one length fill a batch before the next begins",
     }.get(wrong[0])
-
-
-def _lengths_for_numbers(lengths: list[int], size: int) -> list[list[int]]:
-    batches = same_length_batches(lengths, size)
-    return [[lengths[i] for i in batch] for batch in batches]
 
 
 same_length_batches.says = (
@@ -297,7 +289,11 @@ same_length_batches.cases = lambda: [
 same_length_batches.observe = _look_at_batches
 same_length_batches.advise = _worst_of_batches
 same_length_batches.mistakes = {
-    "a batch holds the captions' numbers, not their lengths": _lengths_for_numbers,
+    "a batch holds the captions' numbers, not their lengths": (
+        lambda lengths, size: [
+            [lengths[i] for i in batch] for batch in same_length_batches(lengths, size)
+        ]
+    ),
 }
 
 
@@ -320,16 +316,6 @@ def _look_at_loss(answer: Answer, losses: Tensor, lengths: Tensor) -> Any:
     return {"the mean": loss, **found} if isinstance(found, dict) else loss
 
 
-def _mean_of_means(losses: Tensor, lengths: Tensor) -> Tensor:
-    rows = zip(losses, lengths, strict=True)
-    means = [word_loss(row.unsqueeze(0), length.unsqueeze(0)) for row, length in rows]
-    return sum(means, torch.tensor(0.0)) / len(means)
-
-
-def _one_word_too_many(losses: Tensor, lengths: Tensor) -> Tensor:
-    return word_loss(losses, (lengths + 1).clamp(max=losses.shape[1]))
-
-
 def _counted_by_losses(losses: Tensor, lengths: Tensor) -> Tensor:
     true = torch.arange(losses.shape[1]) < lengths[:, None]
     kept = losses * true
@@ -344,7 +330,7 @@ word_loss.cases = lambda: [
 ]
 word_loss.observe = _look_at_loss
 word_loss.mistakes = {
-    "padding is counted": (lambda losses, lengths: losses.mean()),
+    "padding is counted": lambda losses, lengths: losses.mean(),
     "the sum is of true words, but padding is counted where you divide": (
         lambda losses, lengths: word_loss(losses, lengths) * lengths.sum() / losses.numel()
     ),
@@ -357,8 +343,14 @@ word_loss.mistakes = {
     "the last word is left out: n words have places 0 to n - 1": (
         lambda losses, lengths: word_loss(losses, lengths - 1)
     ),
-    "a mean of means: every word counts the same": _mean_of_means,
-    "one word too many: n words have places 0 to n - 1": _one_word_too_many,
+    "a mean of means: every word counts the same": (
+        lambda losses, lengths: (
+            sum(row[:n].mean() for row, n in zip(losses, lengths, strict=True)) / len(losses)
+        )
+    ),
+    "one word too many: n words have places 0 to n - 1": (
+        lambda losses, lengths: word_loss(losses, (lengths + 1).clamp(max=losses.shape[1]))
+    ),
     "a word whose loss is 0 is a word, too": _counted_by_losses,
 }
 
@@ -392,11 +384,6 @@ def _look_at_inputs(answer: Answer, captions: Tensor, E: Tensor) -> Any:
     return observe(lambda E: answer(captions, E), E)
 
 
-def _end_mark_left_out(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
-    inputs, targets = inputs_and_targets(captions, E)
-    return inputs[:, :-1], targets[:, :-1]
-
-
 inputs_and_targets.says = (
     "captions of five, two and one id: zeros before the first word, the end mark the last target"
 )
@@ -410,7 +397,9 @@ inputs_and_targets.mistakes = {
     "before the first word there are zeros, not the end mark's row": (
         lambda captions, E: (E[captions.roll(1, 1)], captions)
     ),
-    "the end mark is no target, and never learned": _end_mark_left_out,
+    "the end mark is no target, and never learned": (
+        lambda captions, E: [part[:, :-1] for part in inputs_and_targets(captions, E)]
+    ),
     "the word after it goes in: it is the word before that goes in": (
         lambda captions, E: (functional.pad(E[captions[:, 1:]], (0, 0, 0, 1)), captions)
     ),
