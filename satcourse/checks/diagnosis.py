@@ -33,7 +33,6 @@ EXCEPTIONS: Mapping[str, str] = {
     "values to unpack": "there are not as many parts, or axes, as names for them",
     "cannot be multiplied": "the left factor's last axis must be as long as the right one's first",
     "must match the size": "compare the axes from the last: one is missing, or in another place",
-    "'NoneType'": "a value is None: is a return missing, or the first step not yet made?",
     "out of range": "the last of n places is n - 1",
     "out of bounds": "the last of n places is n - 1",
 }
@@ -51,8 +50,8 @@ class Claim(NamedTuple):
 
 def exception(message: str) -> str:
     """What an exception's message means, as "; more is taken off ..."; "" if nobody knows."""
-    meanings = (meaning for words, meaning in EXCEPTIONS.items() if words in message)
-    return next((f"; {meaning}" for meaning in meanings), "")
+    known = (f"; {meaning}" for words, meaning in EXCEPTIONS.items() if words in message)
+    return next(known, "")
 
 
 def relation(expected: Any, got: Any) -> str | None:
@@ -208,9 +207,8 @@ def _about_lengths(expected: Tensor, got: Tensor) -> Iterator[Claim]:
         if more and both:
             for place, first in (("end", 0), ("beginning", -both)):
                 sentence = f"{more} {verdict} at the {place} of axis {axis}"
-                one = expected.narrow(axis, first, both)
-                other = got.narrow(axis, first, both)
-                yield Claim(sentence, one, other)
+                right_part = expected.narrow(axis, first, both)
+                yield Claim(sentence, right_part, got.narrow(axis, first, both))
 
 
 def _about_steps(expected: Tensor, got: Tensor) -> Iterator[Claim]:

@@ -101,11 +101,8 @@ def _fed_its_own_words(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:
 
 
 def _told_too_early(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:
-    found: list[Tensor] = []
-    for true_word in y:
-        logits, s, _ = step(true_word, s)
-        found.append(logits)
-    return found
+    words = iter(y)
+    return taught(lambda _, s: step(next(words), s), s, y)
 
 
 taught.says = "logits of captions of six words and of one, and their gradient at the first state"
@@ -297,13 +294,10 @@ def _looks_case(C: int, n: int) -> Both:
 
 def _diagonal(place: Answer) -> Answer:
     """`looks` with another place(t, C, L) of the diagonal."""
-
-    def answer(alpha: Tensor, own: Tensor) -> Both:
-        C, n = alpha.shape
-        diagonal = place(torch.arange(C), C, n)
-        return alpha.argmax(1) == own, diagonal == own
-
-    return answer
+    return lambda alpha, own: (
+        alpha.argmax(1) == own,
+        place(torch.arange(len(alpha)), *alpha.shape) == own,
+    )
 
 
 looks.says = "shorter, longer and equal sentences"
@@ -324,7 +318,7 @@ looks.mistakes = {
     "is that of the middle of row t": _diagonal(lambda t, C, n: t * (n - 1) // (C - 1)),
     "from the first place to the last, rounded: the diagonal's place "
     "is that of the middle of row t": _diagonal(lambda t, C, n: (t * (n - 1) / (C - 1)).round()),
-    "the peak is looked for in each column: take that of each row": (
+    "one answer for each row: here is one for each column": (
         lambda alpha, own: (alpha.argmax(0) == own, own)
     ),
 }
@@ -449,7 +443,7 @@ lit.mistakes = {
     "0 is a word, too: leave the others out, and encode a sentence of one": _alone(
         lambda encode, x, i: encode(torch.where(torch.arange(len(x)) == i, x, 0))[i]
     ),
-    "encode takes a sentence: one word is x[i : i + 1], not x[i]": _alone(
+    "encode takes a sentence: a word taken out of x is only a number": _alone(
         lambda encode, x, i: encode(x[i])
     ),
     "write takes one state: a sentence of one word has one, in a row": _alone(

@@ -137,7 +137,7 @@ unpool.cases = lambda: [
 
 
 def _several_in_a_window(expected: Tensor, got: Tensor) -> str | None:
-    share = functional.avg_pool2d((got != 0).float(), 2)
+    share = functional.avg_pool2d(1.0 * (got != 0), 2)
     several = "a window has several values: only the first of its largest gets one"
     return several if share.max() > 1 / 4 else None
 
@@ -335,19 +335,15 @@ def _exhibits() -> list[tuple[Any, ...]]:
 
 def _likeness_of(chosen: Callable[[bool, bool], bool]) -> Answer:
     """`likeness` to the pictures that chosen(is the map the same, is the place the same)."""
-
-    def answer(
-        picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place]
-    ) -> float:
-        others = [
+    return lambda picture, channel, place, channels, places: _mean_correlation(
+        picture(channel, place),
+        [
             picture(other, where)
             for other in channels
             for where in places
             if chosen(other == channel, where == place)
-        ]
-        return _mean_correlation(picture(channel, place), others)
-
-    return answer
+        ],
+    )
 
 
 likeness.says = (

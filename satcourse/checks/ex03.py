@@ -260,9 +260,9 @@ def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
 
 
 def _worst_of_batches(expected: dict[str, Any], got: dict[str, Any]) -> str | None:
-    wrong = [name for name in expected if expected[name] != got[name]]
+    fault = next(name for name in expected if expected[name] != got[name])
     times = got["how often each caption comes"]
-    if wrong[0] == "how often each caption comes":
+    if fault == "how often each caption comes":
         if 0 in times:
             missing = times.index(0)
             return f"caption {missing} is in no batch: what is left of a length makes a batch, too"
@@ -273,7 +273,7 @@ def _worst_of_batches(expected: dict[str, Any], got: dict[str, Any]) -> str | No
         "batches that are too large": "a batch is larger than `size`: cut it up",
         "how many batches": "there are more batches than needed: "
         "captions of one length fill a batch before the next begins",
-    }.get(wrong[0])
+    }.get(fault)
 
 
 same_length_batches.says = (
