@@ -206,7 +206,8 @@ def _about_lengths(expected: Tensor, got: Tensor) -> Iterator[Claim]:
         # Where nothing is left to compare, everything is equal.
         if more and both:
             for place, first in (("end", 0), ("beginning", -both)):
-                sentence = f"{more} {verdict} at the {place} of axis {axis}"
+                of_axis = f" of axis {axis}" if expected.dim() > 1 else ""
+                sentence = f"{more} {verdict} at the {place}{of_axis}"
                 right_part = expected.narrow(axis, first, both)
                 yield Claim(sentence, right_part, got.narrow(axis, first, both))
 

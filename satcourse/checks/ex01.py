@@ -265,7 +265,9 @@ score.mistakes = {
     "a state meets the words of its own sentence: give it an axis for them": (
         lambda a, s, W_a, W_s, b, v: torch.tanh(a @ W_a.T + s @ W_s.T + b) @ v
     ),
-    "W_a is for a, W_s for s": (lambda a, s, W_a, W_s, b, v: score(a, s, W_s, W_a, b, v)),
+    "the tanh is missing": (
+        lambda a, s, W_a, W_s, b, v: (a @ W_a.T + (s @ W_s.T)[:, None] + b) @ v
+    ),
     "b is added outside the tanh": (
         lambda a, s, W_a, W_s, b, v: score(a, s, W_a, W_s, 0 * b, v) + b @ v
     ),
