@@ -179,7 +179,7 @@ attend.cases = lambda: [
 ]
 attend.parts = ("z", "the weights")
 attend.mistakes = {
-    "the scores weigh the inputs as they are: a softmax comes first": (lambda e, a: (e @ a, e)),
+    "the scores weigh the inputs as they are: a softmax comes first": lambda e, a: (e @ a, e),
     "an argmax has no gradient: a softmax lets the others share": (
         lambda e, a: (a[e.argmax()], 1.0 * (e == e.max()))
     ),
@@ -229,7 +229,7 @@ masked_weights.mistakes = {
     "the mask is the wrong way round: only padding has weight": (
         lambda e, mask: masked_weights(e, ~mask)
     ),
-    "a score of 0 still has a weight: exp(0) = 1": (lambda e, mask: torch.softmax(e * mask, 1)),
+    "a score of 0 still has a weight: exp(0) = 1": lambda e, mask: torch.softmax(e * mask, 1),
     "padding of -100 beats a score of -200: only -inf is below all": (
         lambda e, mask: torch.softmax(e.masked_fill(~mask, -100), 1)
     ),
@@ -265,6 +265,7 @@ score.mistakes = {
     "a state meets the words of its own sentence: give it an axis for them": (
         lambda a, s, W_a, W_s, b, v: torch.tanh(a @ W_a.T + s @ W_s.T + b) @ v
     ),
+    "W_a is for a, W_s for s": lambda a, s, W_a, W_s, b, v: score(a, s, W_s, W_a, b, v),
     "the tanh is missing": (
         lambda a, s, W_a, W_s, b, v: (a @ W_a.T + (s @ W_s.T)[:, None] + b) @ v
     ),

@@ -268,7 +268,7 @@ cosines.cases = lambda: [
     _one_of_the_rows(),
 ]
 cosines.mistakes = {
-    "a dot product prefers long vectors: divide by the lengths": (lambda a, q: a @ q),
+    "a dot product prefers long vectors: divide by the lengths": lambda a, q: a @ q,
     "divided by the vectors' lengths only: q has a length too": (
         lambda a, q: functional.normalize(a, dim=1) @ q
     ),
