@@ -251,7 +251,7 @@ def test_statistics_are_frozen_on_several_gpus_too():
     ("name", "message"),
     [
         ("vgg", "unknown encoder 'vgg'; choose from vgg19, efficientnet-lite0, "),
-        ("vgg19@0", "unknown encoder 'vgg19@0'"),
+        ("vgg19@0", "the encoder 'vgg19@0' needs a side of 1 to 1,999 pixels"),
         ("small", "encoder.pretrained = false and encoder.train = true"),
     ],
 )
