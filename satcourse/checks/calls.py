@@ -15,6 +15,16 @@ from typing import Any
 
 import torch
 
+# What to do about an exception, by words in its message.
+HINTS = {
+    "shapes cannot be multiplied": "of x @ y the last axis of x must be as long as y's last but one: "
+    "is a .T missing?",
+    "must match the size of tensor": "two axes of different lengths meet: keepdim=True or "
+    "unsqueeze gives one of them length 1",
+    "non-empty TensorList": "nothing was collected: does the loop append, and does it run?",
+    "to unpack": "count what is unpacked: as many names as values",
+}
+
 
 class Failed(Exception):  # noqa: N818  (not our mistake)
     """A call failed; the message says why in one line."""
@@ -109,7 +119,10 @@ def run(function: Callable[[], Any], seconds: float, code: CodeType | None = Non
         # What Python says of `...` where a value should be: "unsupported operand ... 'ellipsis'".
         if "ellipsis" in message.lower() or isinstance(error, NotImplementedError):
             raise Blank from None
-        raise Failed(f"it raises {type(error).__name__}: {message}{_line(error, code)}") from None
+        hint = next((f"; {hint}" for words, hint in HINTS.items() if words in message), "")
+        raise Failed(
+            f"it raises {type(error).__name__}: {message}{_line(error, code)}{hint}"
+        ) from None
 
 
 def _line(error: BaseException, code: CodeType | None) -> str:

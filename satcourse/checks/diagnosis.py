@@ -138,17 +138,20 @@ def _claims(expected: Tensor, got: Tensor) -> Iterator[Claim]:
         return
 
     # Zeros stay zeros whatever one does to them, and NaNs stay NaNs.
-    if not expected.isfinite().all() or not expected.any():
+    if not expected.isfinite().all():
         return
     if not got.isfinite().all():
         sentence = "not a number, or infinite: an exp that overflows, a log of 0, or 0 / 0?"
         yield Claim(sentence, got, got)  # true as it stands
+    if not expected.any():
+        return
 
     for sentence, function in FUNCTIONS.items():
         yield Claim(sentence, function(expected), got)
     yield from _about_steps(expected, got)
     if not alike:
         yield Claim("the right numbers, but in another shape", expected.flatten(), got.flatten())
+        yield from _about_lengths(expected, got)
     else:
         yield from _about_sums(expected, got)
         yield from _about_all_numbers(expected, got)
@@ -169,6 +172,21 @@ def _about_axes(expected: Tensor, got: Tensor) -> Iterator[Claim]:
     for order in [*permutations(range(expected.dim()))][1:]:
         sentence = f"axes swapped: they are in the order {order}"
         yield Claim(sentence, expected.permute(order), got)
+
+
+def _about_lengths(expected: Tensor, got: Tensor) -> Iterator[Claim]:
+    """Claims about an axis that is too short, too long, or gone."""
+    short, long = sorted((expected, got), key=Tensor.numel)
+    verdict = "missing" if got is short else "too many"
+    for axis in range(expected.dim()):
+        if expected.shape[:axis] + expected.shape[axis + 1 :] == got.shape:
+            yield Claim(f"axis {axis} is gone: was it summed, or indexed?", got, got)
+        if expected.dim() == got.dim():
+            length = short.shape[axis]
+            more = long.shape[axis] - length
+            begins, ends = long.narrow(axis, 0, length), long.narrow(axis, more, length)
+            yield Claim(f"{more} {verdict} at the end of axis {axis}", begins, short)
+            yield Claim(f"{more} {verdict} at the beginning of axis {axis}", ends, short)
 
 
 def _about_steps(expected: Tensor, got: Tensor) -> Iterator[Claim]:

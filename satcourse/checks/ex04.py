@@ -59,6 +59,17 @@ def _without_tanh(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
     return (a @ W_a.T + from_state) @ v
 
 
+def _two_tanhs(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
+    W_a, W_h, b, v = weights
+    from_state = torch.tanh(h @ W_h.T + b).unsqueeze(1)
+    return (torch.tanh(a @ W_a.T) + from_state) @ v
+
+
+def _bias_after_the_tanh(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
+    W_a, W_h, b, v = weights
+    return energies(a, h, W_a, W_h, torch.zeros_like(b), v) + b @ v
+
+
 energies.says = "the values and gradients of equation 4"
 energies.observe = with_gradients("a", "h", "W_a", "W_h", "b", "v")
 # As many images as places, or one: a wrong axis raises no error. So in 4.2 and 4.3.
@@ -68,6 +79,11 @@ energies.mistakes = {
     "give it an axis of size 1": _state_of_another_image,
     "the tanh is missing: the state moves all energies alike, "
     "and the weights not at all": _without_tanh,
+    "two tanhs: add W_a a and W_h h first, then one tanh of the sum": _two_tanhs,
+    "b is added after the tanh: it belongs inside": _bias_after_the_tanh,
+    "b is added twice: to one of the two terms is enough": (
+        lambda a, h, W_a, W_h, b, v: energies(a, h, W_a, W_h, 2 * b, v)
+    ),
 }
 
 
@@ -90,6 +106,7 @@ weights.cases = lambda: [
 weights.observe = with_gradients("e")
 weights.mistakes = {
     "softmax over the batch axis: an image's weights must sum to 1": _over_the_batch,
+    "energies by their sum: take the exp of each first": lambda e: e / e.sum(1, keepdim=True),
 }
 
 
@@ -119,6 +136,11 @@ def _weighted_dimensions(e: Tensor, a: Tensor) -> Both:
     return (weights(e) * a).sum(1), weights(e)
 
 
+def _summed_over_dimensions(e: Tensor, a: Tensor) -> Both:
+    alpha = weights(e)
+    return (alpha.unsqueeze(2) * a).sum(2), alpha
+
+
 attend.says = "z, the weights, energies of 128, and the gradients at energies and vectors"
 attend.cases = _attend_cases
 attend.parts = ("z", "alpha")
@@ -126,6 +148,7 @@ attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
     "this reads the best place alone: z is the weighted mean of all": _best_place_alone,
     "a weight meets a dimension, not its place: give alpha a third axis": _weighted_dimensions,
+    "z is summed over the numbers of a vector: sum over the places": _summed_over_dimensions,
 }
 
 
@@ -330,13 +353,17 @@ def _look_at_captions(answer: Answer, B: int, C: int) -> Any:
 
 
 unroll.says = "logits, maps and gradients, of five words and of one"
-unroll.cases = lambda: [(3, 5), (1, 1)]
+# At first as many captions as words: a loop over the wrong axis raises no error.
+unroll.cases = lambda: [(4, 4), (3, 5), (1, 1)]
 unroll.parts = ("logits", "alphas")
 unroll.observe = _look_at_captions
 unroll.given = "{} captions of length {}".format
 unroll.mistakes = {
     "word t is read before it is scored: embed it after the step": _read_before_it_is_scored,
     "it reads its own words: teacher forcing reads the true ones": _own_words,
+    "the loop is over captions: over their words, captions.T": lambda x, a, captions: unroll(
+        x, a, captions.T
+    ),
 }
 
 
@@ -413,6 +440,22 @@ def _loss_of_probabilities(logits: Tensor, captions: Tensor) -> Tensor:
     return cross_entropy(logits.softmax(2).mT, captions)
 
 
+def _without_word_0(logits: Tensor, captions: Tensor) -> Tensor:
+    return cross_entropy(logits.mT, captions, ignore_index=0)
+
+
+def _sum_of_losses(logits: Tensor, captions: Tensor) -> Tensor:
+    return cross_entropy(logits.mT, captions, reduction="sum")
+
+
+def _loss_after_the_step(
+    model: nn.Module, optimiser: Optimizer, a: Tensor, captions: Tensor
+) -> float:
+    training_step(model, optimiser, a, captions)
+    logits, _ = model(a, captions)
+    return cross_entropy(logits.mT, captions).item()
+
+
 training_step.says = "the losses of three steps, and where the weights are then"
 training_step.cases = lambda: [(0,), (3,)]
 training_step.observe = _three_steps
@@ -427,6 +470,9 @@ training_step.mistakes = {
     "axis 1 is not the vocabulary: flatten captions and words into one axis": _step_down(
         cross_entropy
     ),
+    "word 0 is left out: END is a word to learn, so all words count": _step_down(_without_word_0),
+    "the words' sum: the loss is their mean": _step_down(_sum_of_losses),
+    "this is the loss after the step: return the one before it": _loss_after_the_step,
 }
 
 
@@ -493,11 +539,18 @@ def _hull_cases() -> list[tuple[Tensor, int]]:
     ]
 
 
+def _advice_on_planes(expected: str, got: str) -> str:
+    if got == "none":
+        return "expected a plane: look for 300 steps, each by the worst of the unit differences"
+    return "expected none: *all* others must lie on its other side, the worst, too, by over 1e-6"
+
+
 outside.says = "corners are outside; blends and a vector met twice are not"
 outside.cases = _hull_cases
 # In words, since a learner's function may return a tensor or 1.
 outside.observe = lambda answer, a, k: "a plane" if answer(a, k) else "none"
 outside.given = lambda a, k: f"vector {k} of {tuple(a.shape)}"
+outside.advise = _advice_on_planes
 outside.mistakes = {
     "never a plane: is a_k among the others? Leave it out": lambda a, k: False,
     "a plane is there, but not reached: 300 steps, each by the worst place": partial(
