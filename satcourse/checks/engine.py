@@ -285,7 +285,7 @@ def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
     off = [name for name, pair in parts.items() if compare.difference(*pair, task.tolerance)]
     mistake = _mistake(task, trials, off[0]) if off else None
     if mistake:
-        return f"{off[0]}: {mistake}".removeprefix(": ")
+        return mistake
 
     advice = _advice(task, wrong[0])
     if advice:

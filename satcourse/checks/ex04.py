@@ -53,12 +53,6 @@ def _state_of_another_image(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
     return torch.tanh(a @ W_a.T + from_state) @ v
 
 
-def _without_tanh(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
-    W_a, W_h, b, v = weights
-    from_state = (h @ W_h.T + b).unsqueeze(1)
-    return (a @ W_a.T + from_state) @ v
-
-
 def _two_tanhs(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
     W_a, W_h, b, v = weights
     from_state = torch.tanh(h @ W_h.T + b).unsqueeze(1)
@@ -77,8 +71,6 @@ energies.cases = lambda: [_energies_case(L, L), _energies_case(1, 2)]
 energies.mistakes = {
     "the state of image i meets place i of all images: "
     "give it an axis of size 1": _state_of_another_image,
-    "the tanh is missing: the state moves all energies alike, "
-    "and the weights not at all": _without_tanh,
     "two tanhs: add W_a a and W_h h first, then one tanh of the sum": _two_tanhs,
     "b is added after the tanh: it belongs inside": _bias_after_the_tanh,
     "b is added twice: to one of the two terms is enough": (
@@ -188,14 +180,6 @@ def _papers_order(Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, *weights: Tensor)
     return o.sigmoid() * c.tanh(), c
 
 
-def _old_memory(Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, *weights: Tensor) -> Both:
-    W, U, Z, b = weights
-    rows = Ey @ W.T + h @ U.T + z @ Z.T + b
-    i, f, g, o = rows.chunk(4, 1)
-    new = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), new
-
-
 lstm_step.says = "h and c, for batches of two and of one, and gradients"
 lstm_step.cases = lambda: [_lstm_case(2, 3), _lstm_case(1, 5)]
 lstm_step.parts = ("h", "c")
@@ -204,7 +188,6 @@ lstm_step.observe = with_gradients(
 )
 lstm_step.mistakes = {
     "this is the paper's order of rows: here g comes before o": _papers_order,
-    "equation 3 has the new c": _old_memory,
 }
 
 
@@ -280,14 +263,6 @@ def _gate_missing(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor) -> Any:
     return logits, alpha, h, c
 
 
-def _old_state_in_the_logits(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor) -> Any:
-    z, alpha = _attended(x, a, h)
-    z = x.f_beta(h).sigmoid() * z
-    new, c = _stepped(x, Ey, h, c, z)
-    logits = x.L_o(Ey + x.L_h(h) + x.L_z(z))
-    return logits, alpha, new, c
-
-
 def _look_at_one_word(answer: Answer, B: int) -> Any:
     a = numbers(B, L, 6)
     h = numbers(B, 6, seed=1)
@@ -303,7 +278,6 @@ one_word.observe = _look_at_one_word
 one_word.given = "a batch of {}".format
 one_word.mistakes = {
     "the gate is missing: multiply the context by beta": _gate_missing,
-    "equation 7 has the new h": _old_state_in_the_logits,
 }
 
 
@@ -444,10 +418,6 @@ def _without_word_0(logits: Tensor, captions: Tensor) -> Tensor:
     return cross_entropy(logits.mT, captions, ignore_index=0)
 
 
-def _sum_of_losses(logits: Tensor, captions: Tensor) -> Tensor:
-    return cross_entropy(logits.mT, captions, reduction="sum")
-
-
 def _loss_after_the_step(
     model: nn.Module, optimiser: Optimizer, a: Tensor, captions: Tensor
 ) -> float:
@@ -471,7 +441,6 @@ training_step.mistakes = {
         cross_entropy
     ),
     "word 0 is left out: END is a word to learn, so all words count": _step_down(_without_word_0),
-    "the words' sum: the loss is their mean": _step_down(_sum_of_losses),
     "this is the loss after the step: return the one before it": _loss_after_the_step,
 }
 
