@@ -125,6 +125,19 @@ def test_what_is_said_of_a_failure(answer, message):
     assert failure(answer).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (lambda e: e @ e.new_zeros(3, 2), "is a .T missing?; with e (4, 4)"),
+        (lambda e: e / e.new_ones(3), "gives one of them length 1; with e (4, 4)"),
+        (lambda e: torch.stack([]), "does the loop append, and does it run?"),
+        (lambda e: max(x for x, y in [e.unbind()]), "as many names as values"),
+    ],
+)
+def test_what_to_do_about_an_exception(answer, hint):
+    assert hint in failure(answer)
+
+
 def test_all_kinds_of_blank():
     for body in (
         "...",

@@ -180,7 +180,7 @@ def _about_lengths(expected: Tensor, got: Tensor) -> Iterator[Claim]:
     verdict = "missing" if got is short else "too many"
     for axis in range(expected.dim()):
         if expected.shape[:axis] + expected.shape[axis + 1 :] == got.shape:
-            yield Claim(f"axis {axis} is gone: was it summed, or indexed?", got, got)
+            yield Claim(f"axis {axis} is gone: a sum, an argmax or an index too many?", got, got)
         if expected.dim() == got.dim():
             length = short.shape[axis]
             more = long.shape[axis] - length

@@ -405,7 +405,7 @@ def _common_relation(wrong: Sequence[_Trial]) -> str | None:
 def _unused(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
     """An input that changes the reference's results, but never the learner's, in words.
 
-    None if there is none, or if the answer fails on changed inputs.
+    None if there is none, or if the answer fails where that input is changed.
     """
     parameters = inspect.signature(task.reference).parameters.values()
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]

@@ -123,7 +123,16 @@ def _chances(L: int, C: int, seed: int) -> tuple[Any, ...]:
 
     p_words = numbers(len(places), seed=seed).sigmoid().tolist()
     words = dict(zip(places, p_words, strict=True))
-    return places.__getitem__, words.__getitem__, L, C
+    return _looked_up(places), _looked_up(words), L, C
+
+
+def _looked_up(chances: dict[Any, float]) -> Answer:
+    def chance(path: Any) -> float:
+        if not path:
+            raise Failed("path[:0] is empty, and has no last place: begin with path[:1]")
+        return chances[path]
+
+    return chance
 
 
 def _whole_path_alone(p_place: Answer, p_word: Answer, L: int, C: int) -> tuple[float, float]:
