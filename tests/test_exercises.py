@@ -179,7 +179,11 @@ ANSWERS = (
         "1 missing at the beginning of axis 1 (logits: wrong shape",
     ),
     ("4.6", lambda f, *x: [p[:, :-1] for p in f(*x)], "1 missing at the end of axis 1 ("),
-    ("5.2", lambda f, x: f(x).sum() / 3, "axis 0 is gone: a sum, an argmax or an index too many? ("),
+    (
+        "5.2",
+        lambda f, x: f(x).sum() / 3,
+        "axis 0 is gone: a sum, an argmax or an index too many? (",
+    ),
     ("5.5", lambda f, x: f(x) + x.log().sum((1, 2), keepdim=True)[0] * 0, "not a number"),
     # A known mistake in one part, and another in the next; one in the first wrong case alone.
     (

@@ -128,10 +128,23 @@ def test_what_is_said_of_a_failure(answer, message):
 @pytest.mark.parametrize(
     ("answer", "hint"),
     [
-        (lambda e: e @ e.new_zeros(3, 2), "is a .T missing?; with e (4, 4)"),
-        (lambda e: e / e.new_ones(3), "gives one of them length 1; with e (4, 4)"),
-        (lambda e: torch.stack([]), "does the loop append, and does it run?"),
-        (lambda e: max(x for x, y in [e.unbind()]), "as many names as values"),
+        # On lines of their own: a message quotes the line that raised.
+        (
+            lambda e: e @ e.new_zeros(3, 2),
+            "perhaps a .T is missing; with e (4, 4)",
+        ),
+        (
+            lambda e: e / e.new_ones(3),
+            "gives one of them length 1; with e (4, 4)",
+        ),
+        (
+            lambda e: torch.stack([]),
+            "the loop did not run, or did not append",
+        ),
+        (
+            lambda e: max(x for x, y in [e.unbind()]),
+            "as many names as values",
+        ),
     ],
 )
 def test_what_to_do_about_an_exception(answer, hint):

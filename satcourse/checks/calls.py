@@ -18,10 +18,10 @@ import torch
 # What to do about an exception, by words in its message.
 HINTS = {
     "shapes cannot be multiplied": "of x @ y the last axis of x must be as long as y's last but one: "
-    "is a .T missing?",
+    "perhaps a .T is missing",
     "must match the size of tensor": "two axes of different lengths meet: keepdim=True or "
     "unsqueeze gives one of them length 1",
-    "non-empty TensorList": "nothing was collected: does the loop append, and does it run?",
+    "non-empty TensorList": "nothing was collected: the loop did not run, or did not append",
     "to unpack": "count what is unpacked: as many names as values",
 }
 
