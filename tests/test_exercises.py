@@ -199,6 +199,7 @@ ANSWERS = (
     # Another alpha would have a row of zeros, which multinomial refuses.
     ("6.1", lambda f, alpha, darts: alpha.multinomial(1)[:, 0], "darts plays no part in it ("),
     ("6.2", lambda f, p, q, *x: (p(()), 0), "path[:0] is empty"),
+    ("6.8", lambda f, p, a, *x: f(p, a, *x) + (a * a.log()).sum() * 0, "not a number"),
     ("4.8", lambda f, a, k: True, "expected none: *all* others"),
     ("5.8", lambda f, nll: False, "expected a cost that lasts: the best seed"),
     ("5.1", lambda f, C, L: max(0, L - C), "expected less: share out"),
