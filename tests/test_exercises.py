@@ -171,7 +171,7 @@ ANSWERS = (
         "number 0: wrong value",
     ),
     # Kind and shape before values, and values before gradients.
-    ("1.1", lambda f, *x: [w.argmax() for w in f(*x)], "word 1: wrong shape: expected (40,)"),
+    ("1.1", lambda f, *x: [w.argmax() for w in f(*x)], "axis 0 is gone: a sum, an argmax"),
     ("6.1", lambda f, *x: f(*x).float(), "expected a tensor of torch.int64, got"),
     (
         "4.6",
@@ -187,6 +187,32 @@ ANSWERS = (
     ),
     ("3.4", lambda f, *x: [[i for i in b if i] for b in f(*x)], "caption 0 is in no batch"),
     ("3.4", lambda f, *x: 2 * f(*x), "caption 0 comes 2 times"),
+    ("4.6", lambda f, *x: [p[:, :-1] for p in f(*x)], "1 missing at the end of axis 1 ("),
+    (
+        "5.2",
+        lambda f, x: f(x).sum() / 3,
+        "axis 0 is gone: a sum, an argmax or an index too many? (",
+    ),
+    ("5.5", lambda f, x: f(x) + x.log().sum((1, 2), keepdim=True)[0] * 0, "not a number"),
+    # A known mistake in one part, and another in the next; one in the first wrong case alone.
+    (
+        "5.7",
+        lambda f, alpha, n: (torch.einsum("bl,blk->bk", alpha, n.softmax(2)), f(alpha, n)[1] * 0),
+        "a mean of probabilities is the marginal",
+    ),
+    (
+        "6.1",
+        lambda f, alpha, darts: (darts[:, None] > alpha.cumsum(1)).sum(1),
+        "a dart on an edge hits the place that begins there (",
+    ),
+    # Another alpha would have a row of zeros, which multinomial refuses.
+    ("6.1", lambda f, alpha, darts: alpha.multinomial(1)[:, 0], "darts plays no part in it ("),
+    ("6.2", lambda f, p, q, *x: (p(()), 0), "path[:0] is empty"),
+    ("6.8", lambda f, p, a, *x: f(p, a, *x) + (a * a.log()).sum() * 0, "not a number"),
+    ("4.8", lambda f, a, k: True, "expected none: *all* others"),
+    ("5.8", lambda f, nll: False, "expected a cost that lasts: the best seed"),
+    ("5.1", lambda f, C, L: max(0, L - C), "expected less: share out"),
+    ("5.1", lambda f, C, L: f(C, L) / 2, "expected more: C words"),
     ("10.6", lambda f, x, *y: x.copy_(f(x, *y)), "it changes its input x"),
     ("5.2", lambda f, x: f(x).detach().numpy(), "keep to tensors"),
     # A tie, a zero, a silent caption, a capital, a list for a prefix.

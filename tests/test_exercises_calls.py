@@ -125,6 +125,32 @@ def test_what_is_said_of_a_failure(answer, message):
     assert failure(answer).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        # On lines of their own: a message quotes the line that raised.
+        (
+            lambda e: e @ e.new_zeros(3, 2),
+            "must be as long as the right one's first; with e (4, 4)",
+        ),
+        (
+            lambda e: e / e.new_ones(3),
+            "or in another place; with e (4, 4)",
+        ),
+        (
+            lambda e: torch.stack([]),
+            "the loop did not run, or did not append",
+        ),
+        (
+            lambda e: max(x for x, y in [e.unbind()]),
+            "there are not as many parts, or axes, as names for them",
+        ),
+    ],
+)
+def test_what_to_do_about_an_exception(answer, hint):
+    assert hint in failure(answer)
+
+
 def test_all_kinds_of_blank():
     for body in (
         "...",

@@ -111,6 +111,15 @@ def _elements(expected: Any, got: Any, parts: Sequence[str]) -> list[tuple[str, 
     return []
 
 
+def named(expected: Any, got: Any, parts: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """The parts of two results by their names; {} if they have none, or not the same ones."""
+    got = _converted(expected, got)
+    has_names = parts or isinstance(expected, Mapping)
+    if not has_names or _problem(expected, got, 0.0):
+        return {}
+    return {name: (one, other) for name, one, other in _elements(expected, got, parts)}
+
+
 def _not_numbers(expected: Any, got: Any) -> str | None:
     """Describe a wrong type or shape of a number or tensor; None if they are right."""
     # Python would take 3 for a truth: bool is a kind of int.

@@ -29,10 +29,11 @@ FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 # What torch and Python say of a mistake, and what that means.
 EXCEPTIONS: Mapping[str, str] = {
     "pop from empty list": "more is taken off the list than is in it",
-    "non-empty": "there is nothing to join: the list of tensors is empty",
+    "non-empty": "there is nothing to join: the loop did not run, or did not append",
     "values to unpack": "there are not as many parts, or axes, as names for them",
     "cannot be multiplied": "the left factor's last axis must be as long as the right one's first",
-    "must match the size": "compare the axes from the last: one is missing, or in another place",
+    "must match the size": "compare the axes from the last: one is missing (keepdim=True, unsqueeze), "
+    "or in another place",
     "out of range": "the last of n places is n - 1",
     "out of bounds": "the last of n places is n - 1",
 }
@@ -160,17 +161,20 @@ def _claims(expected: Tensor, got: Tensor) -> Iterator[Claim]:
         return
 
     # Zeros stay zeros whatever one does to them, and NaNs stay NaNs.
-    if not expected.isfinite().all() or not expected.any():
+    if not expected.isfinite().all():
         return
     if not got.isfinite().all():
         sentence = "not a number, or infinite: an exp that overflows, a log of 0, or 0 / 0?"
         yield Claim(sentence, got, got)  # true as it stands
+    if not expected.any():
+        return
 
     for sentence, function in FUNCTIONS.items():
         yield Claim(sentence, function(expected), got)
     yield from _about_steps(expected, got)
     if not alike:
         yield Claim("the right numbers, but in another shape", expected.flatten(), got.flatten())
+        yield from _about_lengths(expected, got)
     else:
         yield from _about_sums(expected, got)
         yield from _about_all_numbers(expected, got)
@@ -187,9 +191,6 @@ def _about_axes(expected: Tensor, got: Tensor) -> Iterator[Claim]:
         yield Claim(sentence, expected, got.squeeze())
         yield Claim("an axis of size 1 is missing", expected.squeeze(), got)
 
-    if expected.dim() == got.dim():
-        yield from _about_lengths(expected, got)
-
     # The first permutation is the order as it is.
     for order in [*permutations(range(expected.dim()))][1:]:
         sentence = f"axes swapped: they are in the order {order}"
@@ -197,7 +198,14 @@ def _about_axes(expected: Tensor, got: Tensor) -> Iterator[Claim]:
 
 
 def _about_lengths(expected: Tensor, got: Tensor) -> Iterator[Claim]:
-    """Claims about an axis that ends too early or too late, or begins so."""
+    """Claims about an axis that is too short, too long, or gone."""
+    for axis in range(expected.dim()):
+        without = expected.shape[:axis] + expected.shape[axis + 1 :]
+        if got.shape == without:
+            yield Claim(f"axis {axis} is gone: a sum, an argmax or an index too many?", got, got)
+    if expected.dim() != got.dim():
+        return
+
     for axis in range(expected.dim()):
         length, right_length = got.shape[axis], expected.shape[axis]
         both = min(length, right_length)

@@ -288,11 +288,18 @@ def _failure(task: Task, case: tuple[Any, ...], message: str) -> str:
 
 def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
     """A known mistake, the task's advice, or the first difference and what is behind it."""
-    for message, mistake in task.mistakes.items():
-        if _agrees(task, mistake, trials):
-            return message
+    mistake = _mistake(task, trials)
+    if mistake:
+        return mistake
 
     wrong = [trial for trial in trials if trial.problem]
+    # Of several mistakes in one answer, the one that explains the first wrong part.
+    parts = compare.named(wrong[0].expected, wrong[0].got, task.parts)
+    off = [name for name, pair in parts.items() if compare.difference(*pair, task.tolerance)]
+    mistake = _mistake(task, trials, off[0]) if off else None
+    if mistake:
+        return mistake
+
     advice = _advice(task, wrong[0])
     if advice:
         return advice + (_given(task, wrong[0].case) if task.given else "")
@@ -305,20 +312,45 @@ def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
     cause = _cause(task, answer, trials)
     if cause:
         return f"{cause} ({difference}){_asked(task)}"
+
+    # Another mistake may be behind the other cases. Of a truth or a number this says little.
+    several = isinstance(wrong[0].expected, (Tensor, Mapping))
+    mistake = _mistake(task, wrong[:1]) if several else None
+    if mistake:
+        return f"{mistake} ({difference})"
     return f"{difference}{_asked(task)}"
 
 
+def _mistake(task: Task, trials: Sequence[_Trial], part: str | None = None) -> str | None:
+    """The first known mistake that gives the learner's results, or one part of them."""
+    for message, mistake in task.mistakes.items():
+        if _agrees(task, mistake, trials, part=part):
+            return message
+    return None
+
+
 def _agrees(
-    task: Task, mistake: Answer, trials: Sequence[_Trial], seconds: float | None = None
+    task: Task,
+    mistake: Answer,
+    trials: Sequence[_Trial],
+    seconds: float | None = None,
+    part: str | None = None,
 ) -> bool:
-    """Whether a function gives the learner's results in all cases, each within so long."""
+    """Whether a function gives the learner's results in all cases, each within so long.
+
+    Only those of one part, if it is named.
+    """
     for trial in trials:
         inputs = copy.deepcopy(trial.case)
         try:
             result = calls.run(partial(task.observe, mistake, *inputs), seconds or task.seconds)
         except (calls.Failed, calls.Blank):
             return False
-        if compare.difference(result, trial.got, task.tolerance):
+        pair = result, trial.got
+        if part is not None:
+            # Results without that part are none of this mistake.
+            pair = compare.named(*pair, task.parts).get(part, (result, None))
+        if compare.difference(*pair, task.tolerance):
             return False
     return True
 
@@ -386,7 +418,7 @@ def _common_relation(wrong: Sequence[_Trial]) -> str | None:
 def _unused(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
     """An input that changes the reference's results, but never the learner's, in words.
 
-    None if there is none, or if the answer fails on changed inputs.
+    None if there is none, or if the answer fails where that input is changed.
     """
     parameters = inspect.signature(task.reference).parameters.values()
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]
@@ -395,13 +427,13 @@ def _unused(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
     if len(trials[0].case) != len(required) or isinstance(trials[0].expected, bool):
         return None
 
-    try:
-        for place, parameter in enumerate(parameters):
+    for place, parameter in enumerate(parameters):
+        try:
             changes = _changes(task, answer, trials, place)
-            if changes and not any(changes):
-                return f"{parameter.name} plays no part in it"
-    except Exception:  # a changed input may be one that nobody has to accept
-        return None
+        except Exception:  # a changed input may be one that nobody has to accept
+            continue
+        if changes and not any(changes):
+            return f"{parameter.name} plays no part in it"
     return None
 
 

@@ -53,10 +53,15 @@ def _state_of_another_image(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
     return torch.tanh(a @ W_a.T + from_state) @ v
 
 
-def _without_tanh(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
+def _two_tanhs(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
     W_a, W_h, b, v = weights
-    from_state = (h @ W_h.T + b).unsqueeze(1)
-    return (a @ W_a.T + from_state) @ v
+    from_state = torch.tanh(h @ W_h.T + b).unsqueeze(1)
+    return (torch.tanh(a @ W_a.T) + from_state) @ v
+
+
+def _bias_after_the_tanh(a: Tensor, h: Tensor, *weights: Tensor) -> Tensor:
+    W_a, W_h, b, v = weights
+    return energies(a, h, W_a, W_h, torch.zeros_like(b), v) + b @ v
 
 
 energies.says = "the values and gradients of equation 4"
@@ -66,8 +71,11 @@ energies.cases = lambda: [_energies_case(L, L), _energies_case(1, 2)]
 energies.mistakes = {
     "the state of image i meets place i of all images: "
     "give it an axis of size 1": _state_of_another_image,
-    "the tanh is missing: the state moves all energies alike, "
-    "and the weights not at all": _without_tanh,
+    "two tanhs: add W_a a and W_h h first, then one tanh of the sum": _two_tanhs,
+    "b is added after the tanh: it belongs inside": _bias_after_the_tanh,
+    "b is added twice: to one of the two terms is enough": (
+        lambda a, h, W_a, W_h, b, v: energies(a, h, W_a, W_h, 2 * b, v)
+    ),
 }
 
 
@@ -90,6 +98,7 @@ weights.cases = lambda: [
 weights.observe = with_gradients("e")
 weights.mistakes = {
     "softmax over the batch axis: an image's weights must sum to 1": _over_the_batch,
+    "energies by their sum: take the exp of each first": lambda e: e / e.sum(1, keepdim=True),
 }
 
 
@@ -119,6 +128,11 @@ def _weighted_dimensions(e: Tensor, a: Tensor) -> Both:
     return (weights(e) * a).sum(1), weights(e)
 
 
+def _summed_over_dimensions(e: Tensor, a: Tensor) -> Both:
+    alpha = weights(e)
+    return (alpha.unsqueeze(2) * a).sum(2), alpha
+
+
 attend.says = "z, the weights, energies of 128, and the gradients at energies and vectors"
 attend.cases = _attend_cases
 attend.parts = ("z", "alpha")
@@ -126,6 +140,7 @@ attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
     "this reads the best place alone: z is the weighted mean of all": _best_place_alone,
     "a weight meets a dimension, not its place: give alpha a third axis": _weighted_dimensions,
+    "z is summed over the numbers of a vector: sum over the places": _summed_over_dimensions,
 }
 
 
@@ -165,14 +180,6 @@ def _papers_order(Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, *weights: Tensor)
     return o.sigmoid() * c.tanh(), c
 
 
-def _old_memory(Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, *weights: Tensor) -> Both:
-    W, U, Z, b = weights
-    rows = Ey @ W.T + h @ U.T + z @ Z.T + b
-    i, f, g, o = rows.chunk(4, 1)
-    new = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), new
-
-
 lstm_step.says = "h and c, for batches of two and of one, and gradients"
 lstm_step.cases = lambda: [_lstm_case(2, 3), _lstm_case(1, 5)]
 lstm_step.parts = ("h", "c")
@@ -181,7 +188,6 @@ lstm_step.observe = with_gradients(
 )
 lstm_step.mistakes = {
     "this is the paper's order of rows: here g comes before o": _papers_order,
-    "equation 3 has the new c": _old_memory,
 }
 
 
@@ -257,14 +263,6 @@ def _gate_missing(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor) -> Any:
     return logits, alpha, h, c
 
 
-def _old_state_in_the_logits(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor) -> Any:
-    z, alpha = _attended(x, a, h)
-    z = x.f_beta(h).sigmoid() * z
-    new, c = _stepped(x, Ey, h, c, z)
-    logits = x.L_o(Ey + x.L_h(h) + x.L_z(z))
-    return logits, alpha, new, c
-
-
 def _look_at_one_word(answer: Answer, B: int) -> Any:
     a = numbers(B, L, 6)
     h = numbers(B, 6, seed=1)
@@ -280,7 +278,6 @@ one_word.observe = _look_at_one_word
 one_word.given = "a batch of {}".format
 one_word.mistakes = {
     "the gate is missing: multiply the context by beta": _gate_missing,
-    "equation 7 has the new h": _old_state_in_the_logits,
 }
 
 
@@ -330,13 +327,17 @@ def _look_at_captions(answer: Answer, B: int, C: int) -> Any:
 
 
 unroll.says = "logits, maps and gradients, of five words and of one"
-unroll.cases = lambda: [(3, 5), (1, 1)]
+# At first as many captions as words: a loop over the wrong axis raises no error.
+unroll.cases = lambda: [(4, 4), (3, 5), (1, 1)]
 unroll.parts = ("logits", "alphas")
 unroll.observe = _look_at_captions
 unroll.given = "{} captions of length {}".format
 unroll.mistakes = {
     "word t is read before it is scored: embed it after the step": _read_before_it_is_scored,
     "it reads its own words: teacher forcing reads the true ones": _own_words,
+    "the loop is over captions: over their words, captions.T": lambda x, a, captions: unroll(
+        x, a, captions.T
+    ),
 }
 
 
@@ -413,6 +414,18 @@ def _loss_of_probabilities(logits: Tensor, captions: Tensor) -> Tensor:
     return cross_entropy(logits.softmax(2).mT, captions)
 
 
+def _without_word_0(logits: Tensor, captions: Tensor) -> Tensor:
+    return cross_entropy(logits.mT, captions, ignore_index=0)
+
+
+def _loss_after_the_step(
+    model: nn.Module, optimiser: Optimizer, a: Tensor, captions: Tensor
+) -> float:
+    training_step(model, optimiser, a, captions)
+    logits, _ = model(a, captions)
+    return cross_entropy(logits.mT, captions).item()
+
+
 training_step.says = "the losses of three steps, and where the weights are then"
 training_step.cases = lambda: [(0,), (3,)]
 training_step.observe = _three_steps
@@ -427,6 +440,8 @@ training_step.mistakes = {
     "axis 1 is not the vocabulary: flatten captions and words into one axis": _step_down(
         cross_entropy
     ),
+    "word 0 is left out: END is a word to learn, so all words count": _step_down(_without_word_0),
+    "this is the loss after the step: return the one before it": _loss_after_the_step,
 }
 
 
@@ -493,11 +508,18 @@ def _hull_cases() -> list[tuple[Tensor, int]]:
     ]
 
 
+def _advice_on_planes(expected: str, got: str) -> str:
+    if got == "none":
+        return "expected a plane: look for 300 steps, each by the worst of the unit differences"
+    return "expected none: *all* others must lie on its other side, the worst, too, by over 1e-6"
+
+
 outside.says = "corners are outside; blends and a vector met twice are not"
 outside.cases = _hull_cases
 # In words, since a learner's function may return a tensor or 1.
 outside.observe = lambda answer, a, k: "a plane" if answer(a, k) else "none"
 outside.given = lambda a, k: f"vector {k} of {tuple(a.shape)}"
+outside.advise = _advice_on_planes
 outside.mistakes = {
     "never a plane: is a_k among the others? Leave it out": lambda a, k: False,
     "a plane is there, but not reached: 300 steps, each by the worst place": partial(

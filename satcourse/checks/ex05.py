@@ -35,6 +35,12 @@ def _only_too_few_words(C: int, L: int) -> float:
     return max(0, L - C) ** 2 / L
 
 
+def _advice_on_the_least(expected: float, got: float) -> str:
+    if got > expected:
+        return "expected less: share out evenly what C words give, so that each place gets C / L"
+    return "expected more: C words give C in all, so that no maps cost so little"
+
+
 least_penalty.says = "fewer words than places, as many, and more"
 least_penalty.cases = lambda: [
     (14, 49),
@@ -43,6 +49,7 @@ least_penalty.cases = lambda: [
     (12, 196),
     (1, 4),
 ]
+least_penalty.advise = _advice_on_the_least
 least_penalty.mistakes = {
     "0 is possible only if there are as many words as places: "
     "the weights of C words sum to C": lambda C, L: 0.0,
@@ -81,6 +88,12 @@ penalty.cases = lambda: [
 penalty.mistakes = {
     "each weight is squared by itself: sum over the words first": _squared_by_itself,
     "summed over the places: that is 1 at every word": _summed_over_places,
+    "the square is missing: an absolute value has another gradient": (
+        lambda alphas: (1 - alphas.sum(1)).abs().sum(1)
+    ),
+    "the weights are squared: square 1 less their sum": (
+        lambda alphas: (1 - alphas.square().sum(1)).sum(1)
+    ),
     "an even share for 1: equation 14 asks for 1": _beyond_the_least,
 }
 
@@ -136,6 +149,9 @@ go_downhill.tolerance = 1e-2
 go_downhill.mistakes = {
     "gradients of steps before are still there: empty them": _gradients_left,
     "softmax and penalty stand before the loop: anew at each step": _one_gradient,
+    "the maps from before the last step: softmax after the loop, too": (
+        lambda e, steps: go_downhill(e, steps - 1)
+    ),
 }
 
 
@@ -185,6 +201,25 @@ def _by_column(answer: Answer, alphas: Tensor) -> Any:
     return {"ignored": ignored, "entropy": entropy, "movement": movement}
 
 
+def _with_column(column: int, wrong: Answer) -> Answer:
+    """The right numbers, but for one column."""
+
+    def answer(alphas: Tensor) -> Tensor:
+        result = describe(alphas)
+        result[:, column] = wrong(alphas)
+        return result
+
+    return answer
+
+
+def _below_a_half(alphas: Tensor) -> Tensor:
+    return 100 * (alphas.sum(1) < 0.5).float().mean(1)
+
+
+def _ignored_by_words(alphas: Tensor) -> Tensor:
+    return 100 * (alphas < 0.5 / alphas.shape[2]).float().mean((1, 2))
+
+
 describe.says = "places ignored, entropy and movement, also where a weight is 0"
 describe.cases = lambda: [
     (distribution(B, C, L, sharp=2),),
@@ -192,6 +227,15 @@ describe.cases = lambda: [
     (torch.eye(4)[[0, 0, 1, 3, 3]].unsqueeze(0),),
 ]
 describe.observe = _by_column
+describe.mistakes = {
+    "a place's sum against 0.5: its *mean* weight against 0.5 / L": _with_column(0, _below_a_half),
+    "counted word by word: take a place's mean over the words first": _with_column(
+        0, _ignored_by_words
+    ),
+    "the entropy of the mean map: the mean of the maps' entropies is asked": _with_column(
+        1, lambda alphas: entropy_of(alphas.mean(1))
+    ),
+}
 
 
 every_place = exercise("5.6", "Every place in turn", 3, 10, "section 4.2")(course.every_place)
@@ -209,50 +253,45 @@ def _look_with_a_decoder(answer: Answer, B: int) -> object:
     return answer(decoder, decoder.project(a), state, Ey)
 
 
-def _repeated(x: Tensor) -> Tensor:
-    return x.repeat(L, 1)
-
-
-def _interleaved(x: Tensor) -> Tensor:
-    return x.repeat_interleave(L, 0)
-
-
-def _each_place(
-    decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor, spread: Answer
-) -> tuple[Any, State, Tensor]:
-    """A step for each place alone, and the state and word, which `spread` gives to each place."""
-    # As B L images with a single place each.
-    a = annotations.a.flatten(0, 1).unsqueeze(1)
-    keys = annotations.keys.flatten(0, 1).unsqueeze(1)
-    single = Annotations(a, keys)
-    Ey = spread(Ey)
-    state = State(*(spread(part) for part in state))
-    return decoder.step(single, state, decoder.gates_word(Ey)), state, Ey
-
-
 def _another_images_state(
     decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor
 ) -> Both:
-    alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
-    step, _, Ey = _each_place(decoder, annotations, state, Ey, _repeated)
+    alpha, _ = every_place(decoder, annotations, state, Ey)
+    # As B L images with a single place each.
+    a, keys = (part.flatten(0, 1).unsqueeze(1) for part in (annotations.a, annotations.keys))
+    repeated = State(*(part.repeat(L, 1) for part in state))
+    Ey = Ey.repeat(L, 1)
+    step = decoder.step(Annotations(a, keys), repeated, decoder.gates_word(Ey))
     n = decoder.logits(Ey, step.state.h, step.z)
     return alpha, n.view(-1, L, K)
 
 
-def _old_state(decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor) -> Both:
-    alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
-    step, state, Ey = _each_place(decoder, annotations, state, Ey, _interleaved)
-    n = decoder.logits(Ey, state.h, step.z)
-    return alpha, n.view(-1, L, K)
+def _place_by_place(choose: Answer, hands_on: bool = False) -> Answer:
+    """Logits of the h and z that `choose` takes from a soft step, the state before, a step at one
+    place, and its vector; each place's new state may be handed on.
+    """
+
+    def answer(decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor) -> Both:
+        alpha, _ = every_place(decoder, annotations, state, Ey)
+        word = decoder.gates_word(Ey)
+        soft = decoder.step(annotations, state, word)
+        n = []
+        for place in range(L):
+            a = annotations.a[:, [place]]
+            keys = annotations.keys[:, [place]]
+            step = decoder.step(Annotations(a, keys), state, word)
+            h, z = choose(soft, state, step, a.squeeze(1))
+            n.append(decoder.logits(Ey, h, z))
+            state = step.state if hands_on else state
+        return alpha, torch.stack(n, 1)
+
+    return answer
 
 
 def _open_gate(decoder: Decoder, annotations: Annotations, state: State, Ey: Tensor) -> Both:
-    alpha = decoder.attention(annotations.a, annotations.keys, state.h).alpha
     # The sigmoid of 1,000 is 1, and a gate of 1 is none.
     decoder.get_parameter("gate.bias").data += 1e3
-    step, _, Ey = _each_place(decoder, annotations, state, Ey, _interleaved)
-    n = decoder.logits(Ey, step.state.h, step.z)
-    return alpha, n.view(-1, L, K)
+    return every_place(decoder, annotations, state, Ey)
 
 
 every_place.says = "weights and logits"
@@ -262,7 +301,21 @@ every_place.parts = ("alpha", "n")
 every_place.given = "a batch of {}".format
 every_place.mistakes = {
     "another image's state: repeat_interleave in place of repeat": _another_images_state,
-    "the logits have the new h, after that look": _old_state,
+    "the logits have the new h, after that look": _place_by_place(
+        lambda soft, state, step, a: (state.h, step.z)
+    ),
+    "the logits have z, the vector times beta, not the vector itself": _place_by_place(
+        lambda soft, state, step, a: (step.state.h, a)
+    ),
+    "this looks at all places at once: of each image one place alone": _place_by_place(
+        lambda soft, state, step, a: (soft.state.h, soft.z)
+    ),
+    "h comes from a look at all places: h, too, of that place alone": _place_by_place(
+        lambda soft, state, step, a: (soft.state.h, step.z)
+    ),
+    "the state walks from place to place: each begins from `state`": _place_by_place(
+        lambda soft, state, step, a: (step.state.h, step.z), hands_on=True
+    ),
     "the gate is missing: of one place, z is beta times its vector": _open_gate,
 }
 
@@ -356,6 +409,18 @@ def _means_alone(nll: Tensor) -> bool:
     return bool(gap[-1] > 0 and gap[-1] >= 0.9 * gap[middle])
 
 
+def _advice_on_costs(expected: str, got: str) -> str:
+    if got == "none":
+        return (
+            "expected a cost that lasts: the best seed with the penalty is worse than the worst "
+            "without, and the last gap is 0.9 of that at E // 2 or more"
+        )
+    return (
+        "expected none: *both* must hold, the best seed with the penalty worse than the worst "
+        "without, and a last gap of 0.9 of that at E // 2 or more"
+    )
+
+
 lasting.says = "a cost that lasts or grows is found; delay, chance and gain are not"
 # In words, since a learner's function may return a tensor.
 lasting.observe = lambda answer, nll: "a cost that lasts" if answer(nll) else "none"
@@ -377,6 +442,7 @@ lasting.cases = lambda: [
     # A gain.
     _runs(-0.2, -0.2, -0.2),
 ]
+lasting.advise = _advice_on_costs
 lasting.mistakes = {
     "a gap that still shrinks may close: compare it with that at E // 2": _gap_that_shrinks,
     "too early where E is even: E // 2": _middle_too_early,

@@ -123,7 +123,16 @@ def _chances(L: int, C: int, seed: int) -> tuple[Any, ...]:
 
     p_words = numbers(len(places), seed=seed).sigmoid().tolist()
     words = dict(zip(places, p_words, strict=True))
-    return places.__getitem__, words.__getitem__, L, C
+    return _looked_up(places), _looked_up(words), L, C
+
+
+def _looked_up(chances: dict[Any, float]) -> Answer:
+    def chance(path: Any) -> float:
+        if not path:
+            raise Failed("path[:0] is empty, and has no last place: begin with path[:1]")
+        return chances[path]
+
+    return chance
 
 
 def _whole_path_alone(p_place: Answer, p_word: Answer, L: int, C: int) -> tuple[float, float]:
@@ -146,6 +155,24 @@ def _paths_alike(p_place: Answer, *rest: Any) -> tuple[float, float]:
     return mean_log_p, log_likelihood
 
 
+def _joint(p_place: Answer, p_word: Answer, L: int, C: int) -> tuple[float, float]:
+    def both(path: tuple[int, ...]) -> float:
+        return p_place(path) * p_word(path)
+
+    mean_log_joint, _ = bound(both, both, L, C)
+    _, log_likelihood = bound(p_place, p_word, L, C)
+    return mean_log_joint, log_likelihood
+
+
+def _only_paths(allowed: Answer) -> Answer:
+    """Beginnings that are not allowed have no chance."""
+
+    def answer(p_place: Answer, *rest: Any) -> tuple[float, float]:
+        return bound(lambda path: p_place(path) * allowed(path), *rest)
+
+    return answer
+
+
 bound.says = "2 places and 2 words, 4 and 3, and 3 places for a single word"
 bound.cases = lambda: [
     _chances(L=2, C=2, seed=0),
@@ -159,6 +186,14 @@ bound.mistakes = {
     "multiply over path[:1], path[:2], ...: this takes the whole path alone": _whole_path_alone,
     "both are log p(y|a): in L_s the logarithm stands inside the sum": _likelihood_twice,
     "L_s is a mean over paths: weigh each by its probability": _paths_alike,
+    "the joint probability of places and words: in L_s the weight is p(s|a), "
+    "and the logarithm that of p(y|s,a)": _joint,
+    "no place comes twice here: a path may come back, as in product(range(L), repeat=C)": (
+        _only_paths(lambda path: len({*path}) == len(path))
+    ),
+    "paths in rising order alone: another order is another path": _only_paths(
+        lambda path: [*path] == sorted(path)
+    ),
 }
 
 
@@ -246,12 +281,20 @@ def _noise_around_the_truth(p: Tensor, estimates: Tensor, truth: Tensor) -> tupl
     return bias, (noise / truth.norm()).item()
 
 
+def _mean_distances(p: Tensor, estimates: Tensor, truth: Tensor) -> tuple[float, float]:
+    bias = p @ (estimates - truth).norm(dim=1)
+    noise = p @ (estimates - p @ estimates).norm(dim=1)
+    return (bias / truth.norm()).item(), (noise / truth.norm()).item()
+
+
 bias_and_noise.says = "estimators of 6 and of 3 possible estimates"
 bias_and_noise.cases = _estimators
 bias_and_noise.parts = ("the bias", "the noise")
 bias_and_noise.mistakes = {
     "measured from the truth, bias is in the noise: "
     "take the distance from the mean": _noise_around_the_truth,
+    "a mean of distances: bias is the mean estimate's distance, "
+    "and noise the root of a mean of squares": _mean_distances,
 }
 
 
@@ -275,6 +318,10 @@ def _advantage(rewards: Tensor) -> Tensor:
     return rewards - leave_one_out(rewards)
 
 
+def _of_all(rewards: Tensor) -> Tensor:
+    return (rewards.sum() - rewards) / (rewards.numel() - 1)
+
+
 leave_one_out.says = "captions of 3 and of 4 samples"
 leave_one_out.cases = lambda: [
     (numbers(2, N),),
@@ -283,6 +330,13 @@ leave_one_out.cases = lambda: [
 leave_one_out.mistakes = {
     "a sample is in its own baseline: leave it out": _row_mean,
     "this is the reward less its baseline: the baseline alone is asked": _advantage,
+    "the mean over captions, axis 0: the others are in the row": (
+        lambda rewards: leave_one_out(rewards.T).T
+    ),
+    "the mean over all captions: the others of its own row alone": _of_all,
+    "its own reward is still in the sum: take it off before you divide": (
+        lambda rewards: leave_one_out(rewards) + rewards / (rewards.shape[1] - 1)
+    ),
 }
 
 
@@ -322,6 +376,11 @@ gumbel_softmax.observe = with_gradients("the energies")
 gumbel_softmax.mistakes = {
     "soft on the way forward, too: one place is read": _soft_forward_too,
     "divide energies *and* noise by the temperature": _noise_not_divided,
+    "gumbel_softmax draws noise of its own, and here it is given": (
+        lambda energies, noise, temperature: nn.functional.gumbel_softmax(
+            energies + noise, temperature, hard=True
+        )
+    ),
 }
 
 
@@ -358,8 +417,11 @@ def _groups(S: int, K: int, least: float = 0.0) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _with_stand_in(stand_in: Tensor, log_w: Tensor, d_log_w: Tensor, d_log_q: Tensor) -> Tensor:
+    return _with_signal(_signal(log_w, stand_in), log_w, d_log_w, d_log_q)
+
+
+def _with_signal(signal: Tensor, log_w: Tensor, d_log_w: Tensor, d_log_q: Tensor) -> Tensor:
     share = log_w.softmax(1)
-    signal = _signal(log_w, stand_in)
     return (share.unsqueeze(2) * d_log_w + signal.unsqueeze(2) * d_log_q).sum(1)
 
 
@@ -368,13 +430,26 @@ def _plain_mean(log_w: Tensor, d_log_w: Tensor, d_log_q: Tensor) -> Tensor:
     return _with_stand_in(stand_in, log_w, d_log_w, d_log_q)
 
 
-def _mean_of_all(log_w: Tensor, d_log_w: Tensor, d_log_q: Tensor) -> Tensor:
-    return _with_stand_in(_row_mean(log_w), log_w, d_log_w, d_log_q)
-
-
 def _sign_reversed(log_w: Tensor, d_log_w: Tensor, d_log_q: Tensor) -> Tensor:
     # The signal is a factor of d_log_q alone.
     return vimco(log_w, d_log_w, -d_log_q)
+
+
+def _less_the_others(log_w: Tensor, *gradients: Tensor) -> Tensor:
+    return _with_signal(log_w - leave_one_out(log_w), log_w, *gradients)
+
+
+def _bound_for_all(log_w: Tensor, *gradients: Tensor) -> Tensor:
+    bound = log_w.logsumexp(1, keepdim=True) - math.log(log_w.shape[1])
+    return _with_signal(bound, log_w, *gradients)
+
+
+def _nothing_stands_in(log_w: Tensor, *gradients: Tensor) -> Tensor:
+    return _with_stand_in(torch.full_like(log_w, -math.inf), log_w, *gradients)
+
+
+def _even_shares(log_w: Tensor, d_log_w: Tensor, d_log_q: Tensor) -> Tensor:
+    return _shares_of_1(log_w, d_log_w / log_w.shape[1], d_log_q)
 
 
 def _shares_of_1(log_w: Tensor, d_log_w: Tensor, d_log_q: Tensor) -> Tensor:
@@ -395,9 +470,12 @@ vimco.cases = lambda: [
 vimco.mistakes = {
     "the others' plain mean stands in for w_k, or nothing does: "
     "take their *geometric* mean": _plain_mean,
-    "a path is in its own stand-in: leave it out": _mean_of_all,
     "the signal has the wrong sign: the bound with w_k, less the one without it": _sign_reversed,
     "each gradient of log w counts by the path's share: softmax": _shares_of_1,
+    "shares of 1 / K: a path's share is its softmax": _even_shares,
+    "the signal is log w_k less the stand-in: take the bounds with each of them": _less_the_others,
+    "the bound is the signal of every path: take off the one without w_k": _bound_for_all,
+    "w_k is left out, and nothing is in its place: the stand-in is": _nothing_stands_in,
 }
 
 
@@ -439,6 +517,9 @@ def _loss_and_gradients(answer: Answer, log_p_word: Tensor, alphas: Tensor, *res
     # What is no number has no gradients: the engine says what was expected in its place.
     if result is loss:
         return result
+    # Where a weight is 0 the entropy has no gradient, but a value.
+    if not alphas.all():
+        result = {}
     return {"the loss": torch.as_tensor(loss).detach(), **result}
 
 
@@ -453,10 +534,13 @@ def _sampled_captions() -> list[tuple[Any, ...]]:
         distribution(1, 2, 3, seed=3),
         torch.tensor([[2, 1]]),
     )
+    on_one_place = single[0], torch.eye(3)[single[2]], single[2]
     # The baseline, lambda_r and lambda_e; once without entropy.
     return [
         (*several, -5.0, 1.0, 0.5),
         (*single, -1.0, 0.5, 0.0),
+        # Weights of 0: there alpha log alpha is not a number.
+        (*on_one_place, -1.0, 0.5, 0.5),
     ]
 
 
@@ -484,15 +568,6 @@ def _own_word(log_p_word: Tensor, *rest: Any) -> Tensor:
     return _with_reward(log_p_word.detach(), log_p_word, *rest)
 
 
-def _mean_entropy(log_p_word: Tensor, *rest: Any) -> Tensor:
-    *others, lambda_e = rest
-    return estimator(log_p_word, *others, lambda_e / log_p_word.shape[1])
-
-
-def _mean_log_p(log_p_word: Tensor, *rest: Any) -> Tensor:
-    return estimator(log_p_word / log_p_word.shape[1], *rest)
-
-
 def _entropy_as_a_loss(log_p_word: Tensor, *rest: Any) -> Tensor:
     *others, lambda_e = rest
     return estimator(log_p_word, *others, -lambda_e)
@@ -506,11 +581,14 @@ estimator.given = lambda log_p_word, alphas, places, baseline, lambda_r, lambda_
 )
 estimator.mistakes = {
     "reward not detached: it teaches through the likelihood term alone": _caption_not_detached,
-    "entropies are summed over the words": _mean_entropy,
-    "log p(y|s,a) is the words' sum, not their mean": _mean_log_p,
     "rewarded for the words to come: no bias, less noise, "
     "but the paper rewards the whole caption": _words_to_come,
     "each look is rewarded for its own word alone: the reward is the whole caption's": _own_word,
+    "this takes the likeliest places: log p(s) is that of the places drawn": (
+        lambda log_p_word, alphas, places, *rest: estimator(
+            log_p_word, alphas, alphas.argmax(2), *rest
+        )
+    ),
     "the entropy is a gain: the loss falls with it": _entropy_as_a_loss,
 }
 
@@ -611,10 +689,6 @@ def _end_left_out(step: Answer, state: Any, darts: Tensor) -> tuple[Tensor, Tens
     return words, log_p.masked_fill(words == END, 0.0).sum(1)
 
 
-def _first_state_always(step: Answer, state: Any, darts: Tensor) -> tuple[Tensor, Tensor]:
-    return tell(lambda _, words: step(state, words), state, darts)
-
-
 def _begins_with_end(step: Answer, state: Any, darts: Tensor) -> tuple[Tensor, Tensor]:
     # END is 0, so that only -1 is changed.
     return tell(lambda s, words: step(s, words.clamp(min=END)), state, darts)
@@ -631,7 +705,6 @@ tell.mistakes = {
     "log p goes on after the end: there it counts 0": _log_p_goes_on,
     "the words go on after the end: there they are END": _words_go_on,
     "END itself counts: use the mask of those that had ended before it": _end_left_out,
-    "the state is not handed on: each step needs the one before's": _first_state_always,
     "-1 stands for the beginning": _begins_with_end,
 }
 
@@ -702,6 +775,10 @@ def _carelessly(
         optimiser.step()
 
 
+def _divided_by_the_deviation(reward: Tensor) -> Tensor:
+    return reward - (reward - _row_mean(reward)) / (reward.std(1, keepdim=True) + 1e-6)
+
+
 practise.says = (
     "a small policy after 1, 3 and 4 steps, with gradients of moderate size and huge ones"
 )
@@ -717,6 +794,12 @@ practise.mistakes = {
     "gradients add up: zero_grad() before each backward()": partial(_carelessly, empties=False),
     "no baseline: take off the mean reward of the other tries": partial(
         _carelessly, baseline=torch.zeros_like
+    ),
+    "one mean of all tasks' rewards: each row has a mean of its own": partial(
+        _carelessly, baseline=torch.mean
+    ),
+    "the advantage is not divided by a standard deviation": partial(
+        _carelessly, baseline=_divided_by_the_deviation
     ),
     "gradients are not clipped to a norm of 5": partial(_carelessly, longest=math.inf),
 }
@@ -774,4 +857,13 @@ pass_at.mistakes = {
     "this mean rises if a policy only repeats its best tries": _share_of_successes,
     "the first k tries alone: average over all choices of k": _first_tries,
     "with replacement: choose k different tries": _with_replacement,
+    "the chance that all k succeed: it is enough that one does": (
+        lambda successes, k: 1 - pass_at(~successes, k)
+    ),
+    "all scenes' tries thrown together: a chance for each scene, then their mean": (
+        lambda successes, k: pass_at(successes.view(1, -1), k)
+    ),
+    "one rate for all scenes: a chance for each scene, then their mean": (
+        lambda successes, k: 1 - (1 - successes.double().mean().item()) ** k
+    ),
 }
