@@ -2,11 +2,12 @@
 
 import itertools
 import math
+import operator
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from statistics import fmean
 from typing import Any
 
@@ -127,11 +128,14 @@ def _mistaken(
     *,
     keep: str = "",
     enough: float = math.inf,
+    order: Callable[[Beginning], Any] | None = None,
 ) -> tuple[list[str], float]:
-    """`beam_search` that stops at `enough` finished captions, or keeps the wrong ones.
+    """`beam_search` that stops at `enough` finished captions, keeps the wrong ones, or answers with
+    the first one in another order.
 
     keep: "narrower", fewer by each that has finished; "last", the finished ones of the last step
-    alone; "wider", those that end in addition to `width` others.
+    alone; "wider", those that end in addition to `width` others; "each", `width` of each beginning;
+    "unfinished", in the end those that have not ended, too.
     """
     living: list[Beginning] = [(0.0, ())]
     finished: list[Beginning] = []
@@ -145,6 +149,10 @@ def _mistaken(
         elif keep == "wider":
             others = [each for each in best if not _ends(each)]
             kept = [*filter(_ends, best), *others[:width]]
+        elif keep == "each":
+            kept = []
+            for each in living:
+                kept += sorted(_extended([each], next_words), reverse=True)[:width]
         else:
             kept = best[:width]
 
@@ -153,8 +161,20 @@ def _mistaken(
         finished += filter(_ends, kept)
         living = [each for each in kept if not _ends(each)]
 
-    log_p, words = max(finished, default=(-math.inf, ()))
+    if keep == "unfinished":
+        finished += living
+    log_p, words = max(finished, key=order, default=(-math.inf, ()))
     return list(words), log_p
+
+
+def _per_word(beginning: Beginning) -> float:
+    log_p, words = beginning
+    return log_p / len(words)
+
+
+def _without_end(*inputs: Any) -> tuple[list[str], float]:
+    words, log_p = beam_search(*inputs)
+    return words[:-1], log_p
 
 
 def _stops_at_width(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
@@ -178,6 +198,16 @@ beam_search.mistakes = {
         _mistaken, enough=1
     ),
     "it stops when `width` are finished: a living one may become better": _stops_at_width,
+    "each beginning keeps `width` extended ones: the `width` best of all of them stay": partial(
+        _mistaken, keep="each"
+    ),
+    "an unfinished caption wins: of those that end the likeliest is asked for": partial(
+        _mistaken, keep="unfinished"
+    ),
+    "divided by the number of words: the likeliest has the largest sum": partial(
+        _mistaken, order=_per_word
+    ),
+    "the END is missing: it is the caption's last word": _without_end,
 }
 
 
@@ -231,6 +261,12 @@ def _one_word_more(p: Tensor, share: float) -> Tensor:
     return _renormalised(p, order[before <= share])
 
 
+def _least_likely(p: Tensor, share: float) -> Tensor:
+    order = p.argsort()
+    before = p[order].cumsum(0) - p[order]
+    return _renormalised(p, order[before < share])
+
+
 def _sorted(p: Tensor, share: float) -> Tensor:
     return nucleus(p, share).sort(descending=True).values
 
@@ -241,6 +277,7 @@ nucleus.mistakes = {
     "the word that reaches the share is missing: keep words until they have it": _one_word_less,
     "one word too many: those before it had the share": _one_word_more,
     "the words are in another order than in p": _sorted,
+    "the least likely words come first: `p.argsort(descending=True)`": _least_likely,
 }
 
 
@@ -308,6 +345,22 @@ def _not_clipped(caption: list[str], references: Captions, n: int) -> float:
     return hits / max(1, ours.total())
 
 
+def _as_sets(caption: list[str], references: Captions, n: int) -> float:
+    ours = set(ngrams(caption, n))
+    theirs = set().union(*(ngrams(words, n) for words in references))
+    return len(ours & theirs) / max(1, len(ours))
+
+
+def _by_reference(caption: list[str], references: Captions, n: int) -> list[float]:
+    return [clipped_precision(caption, [words], n) for words in references]
+
+
+def _recall_of_ngrams(caption: list[str], references: Captions, n: int) -> float:
+    ours = ngrams(caption, n)
+    theirs = reduce(operator.or_, [ngrams(words, n) for words in references])
+    return (ours & theirs).total() / max(1, theirs.total())
+
+
 clipped_precision.says = (
     "words to triples, repeated and spread over references, turned round; no pair at all"
 )
@@ -318,6 +371,20 @@ clipped_precision.given = lambda caption, references, n: (
 clipped_precision.mistakes = {
     "clipped by the sum over the references: take the one that has most": _clipped_by_the_sum,
     "not clipped: an n-gram counts at most as often as a reference has it": _not_clipped,
+    "each n-gram counts once: it counts as often as a reference has it": _as_sets,
+    "a caption shorter than n has no n-gram: it gets 0, not 0 / 0": (
+        lambda caption, references, n: 1 / ngrams(caption, n).total()
+    ),
+    "one reference for all n-grams: each may take the reference that has it most often": (
+        lambda *inputs: max(_by_reference(*inputs))
+    ),
+    "the mean over the references: each n-gram takes the one that has it most often": (
+        lambda *inputs: fmean(_by_reference(*inputs))
+    ),
+    "one reference alone is looked at: there are several": (
+        lambda *inputs: _by_reference(*inputs)[0]
+    ),
+    "this is recall: divide by the caption's own n-grams": _recall_of_ngrams,
 }
 
 
@@ -336,7 +403,9 @@ def bleu(captions: Captions, references: list[Captions], N: int) -> float:
     return math.prod(precisions) ** (1 / N)
 
 
-def _precisions(captions: Captions, references: list[Captions], N: int) -> list[float]:
+def _precisions(
+    captions: Captions, references: list[Captions], N: int, least: int = 0
+) -> list[float]:
     """The precision of a corpus for n = 1 to N."""
     precisions = []
     for n in range(1, N + 1):
@@ -344,7 +413,7 @@ def _precisions(captions: Captions, references: list[Captions], N: int) -> list[
         total = 0
         for words, theirs in zip(captions, references, strict=True):
             # A caption shorter than n has no n-gram.
-            count = max(0, len(words) - n + 1)
+            count = max(least, len(words) - n + 1)
             hits += clipped_precision(words, theirs, n) * count
             total += count
         precisions.append(hits / total)
@@ -414,6 +483,12 @@ bleu.mistakes = {
     "runs of N words alone: multiply the precisions of 1 to N": _longest_runs,
     "the root is missing: the N-th root of the product": _without_root,
     "leave the brevity penalty out: section 5.1 does, too": _with_brevity_penalty,
+    "a caption shorter than n has 0 n-grams, not fewer than 0": (
+        lambda *inputs: math.prod(_precisions(*inputs, least=-9)) ** (1 / inputs[-1])
+    ),
+    "the logarithm of 0: with one precision of 0, BLEU is 0": (
+        lambda *inputs: math.exp(fmean(map(math.log, _precisions(*inputs))))
+    ),
 }
 
 
@@ -456,13 +531,30 @@ def _not_paired(one: Answer, other: Answer, picks: np.ndarray) -> tuple[float, f
     return bootstrap(one, lambda rows: unpaired, picks)
 
 
-def _between(
-    ends: tuple[float, float], one: Answer, other: Answer, picks: np.ndarray
+def _otherwise(
+    one: Answer,
+    other: Answer,
+    picks: np.ndarray,
+    *,
+    ends: tuple[float, float] = (2.5, 97.5),
+    shift: int = 0,
 ) -> tuple[float, float, float]:
+    """`bootstrap` with other percentiles, or with the other model on a later resample."""
     lead, _, _ = bootstrap(one, other, picks)
-    leads = [one(rows) - other(rows) for rows in picks]
+    others = np.roll(picks, shift, axis=0)
+    leads = [one(rows) - other(theirs) for rows, theirs in zip(picks, others, strict=True)]
     low, high = np.percentile(leads, ends)
     return lead, low, high
+
+
+def _mean_as_lead(one: Answer, other: Answer, picks: np.ndarray) -> tuple[float, float, float]:
+    _, *bounds = bootstrap(one, other, picks)
+    return fmean(one(rows) - other(rows) for rows in picks), *bounds
+
+
+def _bounds_of_each(one: Answer, other: Answer, picks: np.ndarray) -> Any:
+    ours, theirs = [bootstrap(model, lambda rows: 0.0, picks) for model in (one, other)]
+    return tuple(np.subtract(ours, theirs))
 
 
 bootstrap.says = "two pairs of models, on 200 and on 40 resamples"
@@ -475,8 +567,13 @@ bootstrap.parts = ("the lead", "the lower bound", "the upper bound")
 bootstrap.given = lambda one, other, picks: f"{len(picks)} resamples of {len(picks[0])} photographs"
 bootstrap.mistakes = {
     "not paired: both models are scored on the same resamples": _not_paired,
-    "the middle 95 %: leave out 2.5 % on either side": partial(_between, (5, 95)),
-    "np.percentile takes percent: 2.5, not 0.025": partial(_between, (0.025, 0.975)),
+    "each model has resamples of its own: score both on the same rows": partial(
+        _otherwise, shift=1
+    ),
+    "the middle 95 %: leave out 2.5 % on either side": partial(_otherwise, ends=(5, 95)),
+    "np.percentile takes percent: 2.5, not 0.025": partial(_otherwise, ends=(0.025, 0.975)),
+    "the lead is the mean of the resamples': take the one on all rows": _mean_as_lead,
+    "percentiles of each model, then subtracted: subtract first, on each resample": _bounds_of_each,
 }
 
 
@@ -492,6 +589,15 @@ def plain_cider(caption: list[str], references: Captions, pictures: Counter, tot
     log(total / max(1, pictures)).
     """
 
+    # A caption too short for n-grams has the zero vector, and a cosine of 0.
+    return 10 * fmean(_cosines(caption, references, pictures, total))
+
+
+def _cosines(
+    caption: list[str], references: Captions, pictures: Mapping[Any, int], total: float
+) -> list[float]:
+    """The cosine for each n and each reference; 0 of a zero vector."""
+
     def vector(words: list[str], n: int) -> dict[Any, float]:
         counts = ngrams(words, n)
         return {
@@ -505,9 +611,8 @@ def plain_cider(caption: list[str], references: Captions, pictures: Counter, tot
             theirs = vector(reference, n)
             dot = sum(weight * theirs.get(gram, 0.0) for gram, weight in ours.items())
             lengths = math.hypot(*ours.values()) * math.hypot(*theirs.values())
-            # A caption too short for n-grams has the zero vector.
             cosines.append(dot / lengths if lengths else 0.0)
-    return 10 * fmean(cosines)
+    return cosines
 
 
 # In how many of 9 pictures each n-gram is; those that are not listed are in none.
@@ -558,12 +663,27 @@ def _best_reference(caption: list[str], references: Captions, *rest: Any) -> flo
     return max(plain_cider(caption, [words], *rest) for words in references)
 
 
+def _one_picture_more(
+    caption: list[str], references: Captions, pictures: Counter, total: float
+) -> float:
+    more = defaultdict(lambda: 1, {gram: count + 1 for gram, count in pictures.items()})
+    return 10 * fmean(_cosines(caption, references, more, total))
+
+
 plain_cider.says = "captions with repeated, rare, unknown and no n-grams"
 plain_cider.cases = _captions_of_nine_pictures
 plain_cider.mistakes = {
     "n-grams count alike: their counts times log(total / pictures)": _counts_alone,
     "a cosine: divide by the lengths of both vectors": _dot_products,
     "the mean over the references, not the best": _best_reference,
+    "cosines of zero vectors are left out: they are 0 and count in the mean": (
+        lambda *inputs: 10 * fmean([*filter(None, _cosines(*inputs))] or [0.0])
+    ),
+    "1 is added to the pictures: an n-gram without any counts as if it had 1": _one_picture_more,
+    "an n-gram without a picture: divide by 1, not by 0": lambda *inputs: 1 / Counter()["nowhere"],
+    "the zero vector has the length 0: its cosine is 0, not 0 / 0": lambda *inputs: (
+        0.0 / math.hypot()
+    ),
 }
 
 
@@ -607,12 +727,21 @@ def _missed(said: list[set], there: list[set]) -> tuple[float, float]:
     return chair(there, said)
 
 
+def _silent_left_out(said: list[set], there: list[set]) -> tuple[float, float]:
+    pairs = [(ours, theirs) for ours, theirs in zip(said, there, strict=True) if ours]
+    return chair(*map(list, zip(*pairs, strict=True)))
+
+
 chair.says = "captions that invent nothing, something and everything"
 chair.cases = _things
 chair.parts = ("CHAIR_i", "CHAIR_s")
 chair.mistakes = {
     "CHAIR_i counts over all captions before it divides": _mean_over_captions,
     "what is missed is not invented: said - there": _missed,
+    "captions that say nothing are left out: they count among the captions": _silent_left_out,
+    "a caption may say nothing: divide the sums over all captions, not each caption's": (
+        lambda said, there: [1 / len(ours) for ours in said]
+    ),
 }
 
 
@@ -686,7 +815,9 @@ def _judged(answer: Answer, references: list[str]) -> Any:
 
 def _references() -> list[tuple[list[str]]]:
     cases = []
-    for example in scenes.load(train=0, dev=0, test=4).split("test"):
+    # The last words of 5 and 15 have no opposites; in 9 and 15 the word to change is there twice.
+    drawn = scenes.load(train=0, dev=0, test=16).split("test")
+    for example in (*drawn[:4], drawn[5], drawn[9], drawn[15]):
         # As a metric sees them: small letters, no punctuation.
         references = [" ".join(tokenise(line)) for line in example.references]
         cases.append((references,))
@@ -702,10 +833,15 @@ def _what_is_missing(expected: Any, got: Any) -> str | None:
     return None
 
 
-lie.says = "four scenes: sentences, false, of a BLEU-4 of 70 or more"
+lie.says = "seven scenes: sentences, false, of a BLEU-4 of 70 or more"
 lie.cases = _references
 lie.observe = _judged
 lie.advise = _what_is_missing
+lie.mistakes = {
+    "the last word may have no opposite: change the last of those that have one": (
+        lambda references: OPPOSITES[references[0].split()[-1]]
+    ),
+}
 lie.given = "the scene {0[0]!r}".format
 
 
@@ -767,4 +903,17 @@ agreement.given = lambda said, there: (
 agreement.mistakes = {
     "precision alone: 'a star' gets all the points; what is left out must cost": _precision,
     "recall alone: who says everything gets all the points; what is false must cost": _recall,
+    "facts in both, divided by facts in either: "
+    "twice those in both, divided by the sum of the two numbers": lambda said, there: (
+        len(said & there) / len(said | there)
+    ),
+    "the mean of precision and recall is harmonic: 2PR / (P + R)": (
+        lambda *facts: (_precision(*facts) + _recall(*facts)) / 2
+    ),
+    "a caption may say no fact: there is no precision then, and F is 0": (
+        lambda said, there: 1 / len(said)
+    ),
+    "no fact may be in both: P + R is 0 then, and F is 0": (
+        lambda *facts: 1.0 / (_precision(*facts) + _recall(*facts))
+    ),
 }
