@@ -81,6 +81,20 @@ def _stride_too_early(layers: Layers) -> int:
     return side
 
 
+def _side(next_jump: Callable[[int, int], int]) -> Answer:
+    """`receptive_field` with another next_jump(jump, stride)."""
+
+    def answer(layers: Layers) -> int:
+        side = 1
+        jump = 1
+        for kernel, stride in layers:
+            side += (kernel - 1) * jump
+            jump = next_jump(jump, stride)
+        return side
+
+    return answer
+
+
 receptive_field.says = "five networks, VGG-19 up to conv5_4 among them"
 receptive_field.cases = lambda: [
     ([(3, 1)],),
@@ -92,6 +106,15 @@ receptive_field.cases = lambda: [
 ]
 receptive_field.mistakes = {
     "a layer's own stride counts for the layers above it, not for itself": _stride_too_early,
+    "the layers are read from the top: jumps grow from the pixels upwards": lambda layers: (
+        receptive_field(layers[::-1])
+    ),
+    "strides multiply: after strides of 2 and 3 a jump is 6": _side(
+        lambda jump, stride: jump + stride - 1
+    ),
+    "only one stride counts: the strides of all layers below multiply": _side(
+        lambda jump, stride: stride
+    ),
 }
 
 
@@ -119,6 +142,16 @@ unpool.cases = lambda: [
     # After a ReLU and a rounding windows have several largest values, or nothing but zeros.
     (numbers(1, 4, 3, 3, seed=2), numbers(1, 4, 6, 6, seed=3).relu().round()),
 ]
+
+
+def _several_in_a_window(expected: Tensor, got: Tensor) -> str | None:
+    share = functional.avg_pool2d((got != 0).float(), 2)
+    if share.max() > 1 / 4:
+        return "a window has several values: only the first of its largest gets one"
+    return None
+
+
+unpool.advise = _several_in_a_window
 unpool.mistakes = {
     "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": _spread,
 }
@@ -169,32 +202,45 @@ def _through_blocks(answer: Answer, signal: Tensor, pooled: list[Tensor]) -> obj
     return answer(signal, _blocks(), [*pooled])
 
 
-def _down_with(convolve: Answer, rectify: Answer = torch.relu) -> Answer:
-    """`down` with other steps: convolve(signal, module) and rectify(signal)."""
+def _transposed(signal: Tensor, module: nn.Conv2d) -> Tensor:
+    return functional.conv_transpose2d(signal, module.weight, padding=1)
+
+
+def _down_with(
+    convolve: Answer = _transposed,
+    rectify: Answer = torch.relu,
+    order: Answer = reversed,
+    next_map: int = -1,
+) -> Answer:
+    """`down` with other steps: convolve(signal, module) and rectify(signal); or in another order."""
 
     def answer(signal: Tensor, modules: nn.Sequential, pooled: list[Tensor]) -> Tensor:
-        for module in reversed(modules):
+        for module in order(modules):
             if isinstance(module, nn.Conv2d):
                 signal = convolve(signal, module)
             elif isinstance(module, nn.ReLU):
                 signal = rectify(signal)
             else:
-                signal = unpool(signal, pooled.pop())
+                signal = unpool(signal, pooled.pop(next_map))
         return signal
 
     return answer
-
-
-def _transposed(signal: Tensor, module: nn.Conv2d) -> Tensor:
-    return functional.conv_transpose2d(signal, module.weight, padding=1)
 
 
 def _transposed_with_bias(signal: Tensor, module: nn.Conv2d) -> Tensor:
     return functional.conv_transpose2d(signal, module.weight, module.bias, padding=1)
 
 
+def _bias_taken_off(signal: Tensor, module: nn.Conv2d) -> Tensor:
+    return _transposed(signal - module.bias[:, None, None], module)
+
+
 def _convolved_again(signal: Tensor, module: nn.Conv2d) -> Tensor:
     return functional.conv2d(signal, module.weight, padding=1)
+
+
+def _channels_exchanged(signal: Tensor, module: nn.Conv2d) -> Tensor:
+    return functional.conv2d(signal, module.weight.transpose(0, 1), padding=1)
 
 
 down.says = "signals of both signs, through three convolutions, three ReLUs and two poolings"
@@ -204,9 +250,17 @@ down.mistakes = {
     "a convolution is undone by its transpose: functional.conv_transpose2d": _down_with(
         _convolved_again
     ),
+    "a transposed convolution flips the kernel, too, not only the channels": _down_with(
+        _channels_exchanged
+    ),
+    "without bias: on the way down nothing is taken off": _down_with(_bias_taken_off),
     "without bias: on the way down nothing is added": _down_with(_transposed_with_bias),
     "a ReLU is a ReLU on the way down, too: what is negative ends there": _down_with(
-        _transposed, rectify=lambda signal: signal
+        rectify=lambda signal: signal
+    ),
+    "the modules go upwards: the way down begins with the last": _down_with(order=list),
+    "the maps begin with the first: the one that was pooled last comes first": _down_with(
+        next_map=0
     ),
 }
 
@@ -241,6 +295,19 @@ cosines.cases = lambda: [
 cosines.mistakes = {
     "a dot product prefers long vectors: divide by the lengths": _dot_products,
     "divided by the vectors' lengths only: q has a length too": _length_of_q_left,
+    "divided by the length of q only: each row has a length, too": lambda a, q: a @ q / q.norm(),
+    "that is one length for the whole of a: each row has its own": (
+        lambda a, q: a @ q / a.norm() / q.norm()
+    ),
+    "these are lengths of columns of a: each row has its own": (
+        lambda a, q: a / a.norm(dim=0) @ q / q.norm()
+    ),
+    "a length is the root of the sum of squares: the root is missing": (
+        lambda a, q: a @ q / a.square().sum(1) / q.square().sum()
+    ),
+    "this is a correlation: nothing is subtracted from a cosine's vectors": (
+        lambda a, q: cosines(a - a.mean(1, keepdim=True), q - q.mean())
+    ),
 }
 
 
@@ -289,18 +356,21 @@ def _exhibits() -> list[tuple[Any, ...]]:
     ]
 
 
-def _other_places(
-    picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place]
-) -> float:
-    others = [picture(channel, other) for other in places if other != place]
-    return _mean_correlation(picture(channel, place), others)
+def _likeness_of(chosen: Callable[[bool, bool], bool]) -> Answer:
+    """`likeness` to the pictures that chosen(is the map the same, is the place the same)."""
 
+    def answer(
+        picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place]
+    ) -> float:
+        others = [
+            picture(other, where)
+            for other in channels
+            for where in places
+            if chosen(other == channel, where == place)
+        ]
+        return _mean_correlation(picture(channel, place), others)
 
-def _itself_too(
-    picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place]
-) -> float:
-    all_maps = [picture(other, place) for other in channels]
-    return _mean_correlation(picture(channel, place), all_maps)
+    return answer
 
 
 likeness.says = (
@@ -310,6 +380,19 @@ likeness.cases = _exhibits
 likeness.given = lambda *_: "pictures that the map makes, then pictures that the place makes"
 likeness.mistakes = {
     "the artefact lives: you keep the map and change the place, "
-    "and all that you see is that places differ": _other_places,
-    "the exhibit is compared with itself, too, and that is always 1": _itself_too,
+    "and all that you see is that places differ": _likeness_of(
+        lambda same_map, same_place: same_map and not same_place
+    ),
+    "the exhibit is compared with itself, too, and that is always 1": _likeness_of(
+        lambda same_map, same_place: same_place
+    ),
+    "two things change, the map and the place: change the map alone": _likeness_of(
+        lambda same_map, same_place: not same_map and not same_place
+    ),
+    "every place is there: a control changes the map and keeps the place": _likeness_of(
+        lambda same_map, same_place: not same_map
+    ),
+    "whatever is not the exhibit is there: change the map, keep the place": _likeness_of(
+        lambda same_map, same_place: not same_map or not same_place
+    ),
 }
