@@ -135,7 +135,7 @@ def _mistaken(
 
     keep: "narrower", fewer by each that has finished; "last", the finished ones of the last step
     alone; "wider", those that end in addition to `width` others; "each", `width` of each beginning;
-    "unfinished", in the end those that have not ended, too.
+    "unfinished", in the end those that have not ended, too; "living", these if none has.
     """
     living: list[Beginning] = [(0.0, ())]
     finished: list[Beginning] = []
@@ -163,6 +163,8 @@ def _mistaken(
 
     if keep == "unfinished":
         finished += living
+    if keep == "living":
+        finished = finished or living
     log_p, words = max(finished, key=order, default=(-math.inf, ()))
     return list(words), log_p
 
@@ -203,6 +205,9 @@ beam_search.mistakes = {
     ),
     "an unfinished caption wins: of those that end the likeliest is asked for": partial(
         _mistaken, keep="unfinished"
+    ),
+    "no caption has ended: the answer is then no words, and minus infinity": partial(
+        _mistaken, keep="living"
     ),
     "divided by the number of words: the likeliest has the largest sum": partial(
         _mistaken, order=_per_word
@@ -317,7 +322,8 @@ def _repeated_words() -> list[tuple[list[str], Captions, int]]:
     references = _words("a dog and a big dog", "a big big cat sees a dog")
     return [
         (caption, references, 1),
-        (caption, references, 2),
+        # Now the second of them has most.
+        (caption, references[::-1], 2),
         (caption, references, 3),
         # One star of three is there.
         (["star"] * 3, _words("a star"), 1),
