@@ -4,8 +4,8 @@ rewards; and the project.
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
-from itertools import permutations
+from functools import cache, partial
+from itertools import permutations, product
 from typing import Any, NamedTuple
 
 import torch
@@ -144,6 +144,19 @@ read.cases = lambda: [
 read.observe = with_gradients("alpha", "v")
 read.mistakes = {
     "the maps are averaged: each head reads its own share of v": _maps_averaged,
+    "each head reads all of v, and all are added: it reads d / heads neighbours of v": (
+        lambda alpha, v: alpha.sum(1) @ v
+    ),
+    "each head reads all of v, and all are joined: it reads d / heads neighbours of v": (
+        lambda alpha, v: transformer.joined(alpha @ v[:, None])
+    ),
+    "a head's numbers are neighbours: cut v into (heads, d / heads), not (d / heads, heads)": (
+        lambda alpha, v: read(alpha, v.unflatten(2, (-1, alpha.shape[1])).mT.flatten(2))
+    ),
+    "v is cut in the wrong order: "
+    "first (B, L, heads, d / heads), then exchange L and heads": lambda alpha, v: read(
+        alpha, transformer.joined(v.reshape(len(v), alpha.shape[1], v.shape[1], -1))
+    ),
 }
 
 
@@ -189,6 +202,14 @@ visible.mistakes = {
     "a place sees only those before it: the whole picture was there first": _places_in_order,
     "a word may look at itself": _not_at_itself,
     "a word sees those after it: that is the caption which it should predict": _words_to_come,
+    "words see no places: each looks at all of them": (
+        lambda places, words: torch.block_diag(visible(places, 0), visible(0, words)) == 1
+    ),
+    "places look at words: they look at places alone": (
+        lambda places, words: (
+            visible(places, words) | (torch.arange(places + words) < places).unsqueeze(1)
+        )
+    ),
 }
 
 
@@ -227,6 +248,14 @@ def _itself_missing(
     return read(weights(q, keys, heads), values), kept_now
 
 
+def _masked(
+    q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int
+) -> tuple[Tensor, Any]:
+    _, (keys, values) = one_more(q, k, v, kept, heads)
+    seen = weights(q, keys, heads, visible(0, keys.shape[1]))
+    return read(seen, values), (keys, values)
+
+
 one_more.says = "the first word and the fourth"
 one_more.parts = ("what it reads", "what is kept")
 one_more.cases = lambda: [
@@ -235,6 +264,16 @@ one_more.cases = lambda: [
 ]
 one_more.mistakes = {
     "the word itself is missing: keep its key and value before it reads": _itself_missing,
+    "only the newest word is kept: keep the others, too": (
+        lambda q, k, v, *rest: (one_more(q, k, v, *rest)[0], (k, v))
+    ),
+    "the newest word is not kept: return the longer keys and values": (
+        lambda q, k, v, kept, heads: (one_more(q, k, v, kept, heads)[0], kept)
+    ),
+    "no mask: the newest word sees all that is kept, and a mask has a row for each word": _masked,
+    "join along the axis of the words, 1: axis 0 is the batch": (
+        lambda q, k, v, kept, heads: torch.cat([kept[0], k])
+    ),
 }
 
 
@@ -281,6 +320,9 @@ force.says = "some heads and all, some words, and rows of zeros"
 force.cases = _lit_captions
 force.mistakes = {
     "a row of zeros means that the maps stay": _zeros_as_light,
+    "the other heads are moved: True in `moved` is a head that gets the light": (
+        lambda alpha, light, moved: force(alpha, light, ~moved)
+    ),
 }
 
 
@@ -321,6 +363,16 @@ gated.observe = with_gradients("x", "found", "g")
 gated.mistakes = {
     "a sigmoid is half open at g = 0: with tanh it is shut": _sigmoid,
     "without the tanh nothing keeps it below 1": _without_tanh,
+    "x is shut out as the gate opens: all of x stays": (
+        lambda x, found, g: x + torch.tanh(g) * (found - x)
+    ),
+    "the gate is at x: it is for what was found": lambda x, found, g: torch.tanh(g) * x + found,
+    "x is behind the gate, too: it is for what was found alone": (
+        lambda x, found, g: torch.tanh(g) * (x + found)
+    ),
+    "the tanh of the product: of g alone, and then times what was found": (
+        lambda x, found, g: x + torch.tanh(g * found)
+    ),
 }
 
 
@@ -399,6 +451,14 @@ heard.mistakes = {
     "blind all but one": _lost_without_it,
     "`moved` are those that lose their maps": _blind_alone,
     "a mute head scores: take away what stays with all heads blind": _dark_not_taken_off,
+    "what stays with all maps is taken away: take away what stays with none": (
+        lambda stay, heads: [
+            stay(~_only(head, heads)) - stay(~_all(heads)) for head in range(heads)
+        ]
+    ),
+    "True in `moved` loses its map: here it means that it keeps it": (
+        lambda *inputs: [-lost for lost in _lost_without_it(*inputs)]
+    ),
 }
 
 
@@ -443,6 +503,19 @@ def _lost_if_it_leaves(kept: Sequence[float], heads: int) -> list[float]:
     return [kept[-1] - kept[~(1 << head)] for head in range(heads)]
 
 
+def _of_coalitions(
+    weight: Callable[[int, int], float], kept: Sequence[float], heads: int
+) -> list[float]:
+    """What each head adds to all that may be seated before it, by a weight of their number."""
+    values = [0.0] * heads
+    for head, seated in product(range(heads), range(2**heads)):
+        with_it = seated | 1 << head
+        if with_it != seated:
+            share = weight(heads, seated.bit_count())
+            values[head] += share * (kept[with_it] - kept[seated])
+    return values
+
+
 shapley.says = (
     "four games of two to four heads: twins, a pair that works only together, one that disturbs"
 )
@@ -450,6 +523,22 @@ shapley.cases = _games
 shapley.observe = _as_a_list
 shapley.mistakes = {
     "this is what is lost without each head": _lost_if_it_leaves,
+    "all groups count alike (Banzhaf): those of middle size come up in fewer orders": partial(
+        _of_coalitions, lambda heads, before: 2.0 ** (1 - heads)
+    ),
+    "the m before it are drawn from the others: comb(heads - 1, m), not comb(heads, m)": partial(
+        _of_coalitions, lambda heads, before: 1 / heads / math.comb(heads, before)
+    ),
+    "the mean over the sizes is missing: divide by `heads`, too": partial(
+        _of_coalitions, lambda heads, before: 1 / math.comb(heads - 1, before)
+    ),
+    "the size is of those before it, without the head itself": partial(
+        _of_coalitions,
+        lambda heads, before: 1 / heads / max(1, math.comb(heads - 1, before + 1)),
+    ),
+    "one order alone: the mean over all orders is asked for": lambda kept, heads: [
+        kept[2 ** (head + 1) - 1] - kept[2**head - 1] for head in range(heads)
+    ],
 }
 
 
@@ -509,6 +598,14 @@ group_loss.mistakes = {
     "there is no baseline: take off the group's mean": _without_baseline,
     "one mean for all groups: every answer to an easy question would look good": _one_mean_for_all,
     "this is GRPO: do not divide by the standard deviation": _divided_by_deviation,
+    "each answer less another group's mean: keepdim=True leaves a mean in its row": (
+        lambda log_p, rewards: -((rewards - rewards.mean(1)) * log_p).mean()
+    ),
+    "less the mean of the other answers: the group's mean, of all its answers": (
+        lambda log_p, rewards: (
+            group_loss(log_p, rewards) * rewards.shape[1] / (rewards.shape[1] - 1)
+        )
+    ),
 }
 
 
