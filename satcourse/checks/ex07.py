@@ -26,6 +26,8 @@ Prefix = tuple[str, ...]
 NextWords = Callable[[Prefix], Mapping[str, float]]
 Beginning = tuple[float, Prefix]  # its log p, and its words
 Captions = list[list[str]]
+Found = tuple[list[str], float]  # a caption, and its log p
+Bounds = tuple[float, float, float]  # a lead, and the ends of its interval
 END = "(end)"
 
 
@@ -77,7 +79,7 @@ def _extended(living: list[Beginning], next_words: NextWords) -> list[Beginning]
     minutes=18,
     equation="Sutskever et al., section 3.2",
 )
-def beam_search(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
+def beam_search(next_words: NextWords, width: int, longest: int) -> Found:
     """Of all extended beginnings the `width` best are kept, and those that end wait aside: the
     likeliest of them, and its log p.
     """
@@ -117,10 +119,6 @@ def _searches() -> list[tuple[NextWords, int, int]]:
     ]
 
 
-def _greedy(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
-    return beam_search(next_words, 1, longest)
-
-
 def _mistaken(
     next_words: NextWords,
     width: int,
@@ -129,7 +127,7 @@ def _mistaken(
     keep: str = "",
     enough: float = math.inf,
     order: Callable[[Beginning], Any] | None = None,
-) -> tuple[list[str], float]:
+) -> Found:
     """`beam_search` that stops at `enough` finished captions, keeps the wrong ones, or answers with
     the first one in another order.
 
@@ -174,13 +172,9 @@ def _per_word(beginning: Beginning) -> float:
     return log_p / len(words)
 
 
-def _without_end(*inputs: Any) -> tuple[list[str], float]:
+def _without_end(*inputs: Any) -> Found:
     words, log_p = beam_search(*inputs)
     return words[:-1], log_p
-
-
-def _stops_at_width(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
-    return _mistaken(next_words, width, longest, enough=width)
 
 
 beam_search.says = "five widths on four models, and too few words for any caption"
@@ -188,7 +182,9 @@ beam_search.cases = _searches
 beam_search.observe = _found
 beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 beam_search.mistakes = {
-    "this is greedy decoding: keep the `width` best beginnings, not one": _greedy,
+    "this is greedy decoding: keep the `width` best beginnings, not one": (
+        lambda next_words, width, longest: beam_search(next_words, 1, longest)
+    ),
     "the beam becomes narrower with each caption that ends": partial(_mistaken, keep="narrower"),
     "captions that ended early are forgotten: they stay in the race": partial(
         _mistaken, keep="last"
@@ -199,7 +195,9 @@ beam_search.mistakes = {
     "it stops at the first finished caption: others may become better": partial(
         _mistaken, enough=1
     ),
-    "it stops when `width` are finished: a living one may become better": _stops_at_width,
+    "it stops when `width` are finished: a living one may become better": (
+        lambda next_words, width, longest: _mistaken(next_words, width, longest, enough=width)
+    ),
     "each beginning keeps `width` extended ones: the `width` best of all of them stay": partial(
         _mistaken, keep="each"
     ),
@@ -272,16 +270,14 @@ def _least_likely(p: Tensor, share: float) -> Tensor:
     return _renormalised(p, order[before < share])
 
 
-def _sorted(p: Tensor, share: float) -> Tensor:
-    return nucleus(p, share).sort(descending=True).values
-
-
 nucleus.says = "five distributions: words that have the share alone, or reach it to the bit"
 nucleus.cases = _distributions
 nucleus.mistakes = {
     "the word that reaches the share is missing: keep words until they have it": _one_word_less,
     "one word too many: those before it had the share": _one_word_more,
-    "the words are in another order than in p": _sorted,
+    "the words are in another order than in p": (
+        lambda p, share: nucleus(p, share).sort(descending=True).values
+    ),
     "the least likely words come first: `p.argsort(descending=True)`": _least_likely,
 }
 
@@ -459,14 +455,6 @@ def _mean_of_bleus(captions: Captions, references: list[Captions], N: int) -> fl
     return fmean(scores)
 
 
-def _arithmetic_mean(captions: Captions, references: list[Captions], N: int) -> float:
-    return fmean(_precisions(captions, references, N))
-
-
-def _without_root(captions: Captions, references: list[Captions], N: int) -> float:
-    return math.prod(_precisions(captions, references, N))
-
-
 def _with_brevity_penalty(captions: Captions, references: list[Captions], N: int) -> float:
     ours = sum(map(len, captions))
     theirs = 0
@@ -476,18 +464,20 @@ def _with_brevity_penalty(captions: Captions, references: list[Captions], N: int
     return bleu(captions, references, N) * min(1.0, math.exp(1 - theirs / ours))
 
 
-def _longest_runs(captions: Captions, references: list[Captions], N: int) -> float:
-    return _precisions(captions, references, N)[-1]
-
-
 bleu.says = "BLEU-1 to BLEU-4 of small corpora, without brevity penalty"
 bleu.cases = _corpora
 bleu.given = lambda captions, references, N: f"{[*map(' '.join, captions)]}, N = {N}"
 bleu.mistakes = {
     "the mean of the captions' own BLEU: n-grams are counted over the corpus first": _mean_of_bleus,
-    "the mean is geometric: the N-th root of the product": _arithmetic_mean,
-    "runs of N words alone: multiply the precisions of 1 to N": _longest_runs,
-    "the root is missing: the N-th root of the product": _without_root,
+    "the mean is geometric: the N-th root of the product": (
+        lambda captions, references, N: fmean(_precisions(captions, references, N))
+    ),
+    "runs of N words alone: multiply the precisions of 1 to N": (
+        lambda captions, references, N: _precisions(captions, references, N)[-1]
+    ),
+    "the root is missing: the N-th root of the product": (
+        lambda captions, references, N: math.prod(_precisions(captions, references, N))
+    ),
     "leave the brevity penalty out: section 5.1 does, too": _with_brevity_penalty,
     "a caption shorter than n has 0 n-grams, not fewer than 0": (
         lambda *inputs: math.prod(_precisions(*inputs, least=-9)) ** (1 / inputs[-1])
@@ -505,7 +495,7 @@ bleu.mistakes = {
     minutes=7,
     equation="Koehn (2004)",
 )
-def bootstrap(one: Answer, other: Answer, picks: np.ndarray) -> tuple[float, float, float]:
+def bootstrap(one: Answer, other: Answer, picks: np.ndarray) -> Bounds:
     """one(rows) - other(rows): on all rows, and the percentiles 2.5 and 97.5 over the resamples,
     both models on the same rows.
     """
@@ -531,7 +521,7 @@ def _resampled(seed: int, resamples: int) -> tuple[Answer, Answer, list[list[int
     return _scored(seed), _scored(seed + 1), picks.tolist()
 
 
-def _not_paired(one: Answer, other: Answer, picks: np.ndarray) -> tuple[float, float, float]:
+def _not_paired(one: Answer, other: Answer, picks: np.ndarray) -> Bounds:
     # The other model is scored on all photographs each time.
     unpaired = other(np.arange(picks.shape[1]))
     return bootstrap(one, lambda rows: unpaired, picks)
@@ -544,7 +534,7 @@ def _otherwise(
     *,
     ends: tuple[float, float] = (2.5, 97.5),
     shift: int = 0,
-) -> tuple[float, float, float]:
+) -> Bounds:
     """`bootstrap` with other percentiles, or with the other model on a later resample."""
     lead, _, _ = bootstrap(one, other, picks)
     others = np.roll(picks, shift, axis=0)
@@ -553,7 +543,7 @@ def _otherwise(
     return lead, low, high
 
 
-def _mean_as_lead(one: Answer, other: Answer, picks: np.ndarray) -> tuple[float, float, float]:
+def _mean_as_lead(one: Answer, other: Answer, picks: np.ndarray) -> Bounds:
     _, *bounds = bootstrap(one, other, picks)
     return fmean(one(rows) - other(rows) for rows in picks), *bounds
 
@@ -665,10 +655,6 @@ def _dot_products(
     return 10 * fmean(dots)
 
 
-def _best_reference(caption: list[str], references: Captions, *rest: Any) -> float:
-    return max(plain_cider(caption, [words], *rest) for words in references)
-
-
 def _one_picture_more(
     caption: list[str], references: Captions, pictures: Counter, total: float
 ) -> float:
@@ -681,7 +667,11 @@ plain_cider.cases = _captions_of_nine_pictures
 plain_cider.mistakes = {
     "n-grams count alike: their counts times log(total / pictures)": _counts_alone,
     "a cosine: divide by the lengths of both vectors": _dot_products,
-    "the mean over the references, not the best": _best_reference,
+    "the mean over the references, not the best": (
+        lambda caption, references, *rest: max(
+            plain_cider(caption, [words], *rest) for words in references
+        )
+    ),
     "cosines of zero vectors are left out: they are 0 and count in the mean": (
         lambda *inputs: 10 * fmean([*filter(None, _cosines(*inputs))] or [0.0])
     ),
@@ -729,10 +719,6 @@ def _mean_over_captions(said: list[set], there: list[set]) -> tuple[float, float
     return 100 * fmean(shares), of_captions
 
 
-def _missed(said: list[set], there: list[set]) -> tuple[float, float]:
-    return chair(there, said)
-
-
 def _silent_left_out(said: list[set], there: list[set]) -> tuple[float, float]:
     pairs = [(ours, theirs) for ours, theirs in zip(said, there, strict=True) if ours]
     return chair(*map(list, zip(*pairs, strict=True)))
@@ -743,7 +729,7 @@ chair.cases = _things
 chair.parts = ("CHAIR_i", "CHAIR_s")
 chair.mistakes = {
     "CHAIR_i counts over all captions before it divides": _mean_over_captions,
-    "what is missed is not invented: said - there": _missed,
+    "what is missed is not invented: said - there": (lambda said, there: chair(there, said)),
     "captions that say nothing are left out: they count among the captions": _silent_left_out,
     "a caption may say nothing: divide the sums over all captions, not each caption's": (
         lambda said, there: [1 / len(ours) for ours in said]

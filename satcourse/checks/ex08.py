@@ -43,10 +43,6 @@ def _vocabularies() -> list[tuple[Tensor]]:
     ]
 
 
-def _words_that_occur(counts: Tensor) -> tuple[float, float]:
-    return known_losses(counts[counts > 0])
-
-
 def _log_p(counts: Tensor) -> Tensor:
     return (counts[counts > 0] / counts.sum()).log()
 
@@ -54,7 +50,9 @@ def _log_p(counts: Tensor) -> Tensor:
 known_losses.says = "three vocabularies, one with a word that never occurs"
 known_losses.cases = _vocabularies
 known_losses.mistakes = {
-    "ln K counts all K words, those that never occur, too": _words_that_occur,
+    "ln K counts all K words, those that never occur, too": (
+        lambda counts: known_losses(counts[counts > 0])
+    ),
     "ln of all that is said: K is how many different words there are": (
         lambda counts: (math.log(counts.sum()), known_losses(counts)[1])
     ),
@@ -606,21 +604,16 @@ def _timings() -> list[tuple[list[float], list[float]]]:
     ]
 
 
-def _means_compared(ours: list[float], theirs: list[float]) -> bool:
-    return sum(ours) < sum(theirs)
-
-
-def _ranges_compared(ours: list[float], theirs: list[float]) -> bool:
-    return max(ours) < min(theirs)
-
-
 faster.says = "real gains, on a busy machine too; noise, a small lead, four rounds, a loss"
 faster.cases = _timings
 faster.given = lambda ours, theirs: f"{_rounds_won(ours, theirs)} of {len(ours)} rounds won"
 faster.mistakes = {
-    "two busy moments make a step 'faster' than itself: means believe them": _means_compared,
-    "a real gain is lost: on a busy machine ranges overlap, "
-    "though each round agrees": _ranges_compared,
+    "two busy moments make a step 'faster' than itself: means believe them": (
+        lambda ours, theirs: sum(ours) < sum(theirs)
+    ),
+    "a real gain is lost: on a busy machine ranges overlap, though each round agrees": (
+        lambda ours, theirs: max(ours) < min(theirs)
+    ),
     "more than half of the rounds: a fair coin wins so many by chance, too": (
         lambda ours, theirs: _rounds_won(ours, theirs) > len(ours) / 2
     ),

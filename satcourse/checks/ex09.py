@@ -271,10 +271,6 @@ def _wrong_view(mask: Tensor, h: int, w: int) -> Tensor:
     return _as_a_map(mask.float().view(h, w, H // h, W // w).mean((2, 3)))
 
 
-def _mostly_covered(mask: Tensor, h: int, w: int) -> Tensor:
-    return _as_a_map(_covered(mask, h, w) > 0.5)
-
-
 over.says = "three discs, one on a grid that is not square"
 over.cases = lambda: [
     (_disc(12, 43, 9), 7, 7),
@@ -285,7 +281,9 @@ over.mistakes = {
     _TOUCHED: _over_touched,
     _CORNER: _over_corners,
     "the view mixes rows and columns: (h, H / h, w, W / w), and the mean over 1 and 3": _wrong_view,
-    "a cell that is mostly covered counts whole: count the part that is": _mostly_covered,
+    "a cell that is mostly covered counts whole: count the part that is": (
+        lambda mask, h, w: _as_a_map(_covered(mask, h, w) > 0.5)
+    ),
 }
 
 
@@ -444,21 +442,9 @@ def _without_placebo(cured: Tensor, placebos: Tensor) -> bool:
     return bool(sum(cured) > 35)
 
 
-def _first_placebo(cured: Tensor, placebos: Tensor) -> bool:
-    return survives(cured, placebos[:1])
-
-
-def _mean_placebo(cured: Tensor, placebos: Tensor) -> bool:
-    return survives(cured, placebos.float().mean(0)[None])
-
-
 def _no_error_at_all(cured: Tensor, placebos: Tensor) -> bool:
     differences = cured.float() - placebos.float()
     return bool((differences.mean(1) > 0).all())
-
-
-def _any_placebo(cured: Tensor, placebos: Tensor) -> bool:
-    return any(survives(cured, placebo[None]) for placebo in placebos)
 
 
 def _unpaired(cured: Tensor, placebos: Tensor) -> bool:
@@ -477,11 +463,17 @@ survives.advise = _condemned_or_spared
 survives.mistakes = {
     "this lets an artefact live: "
     "the cure was compared with nothing, but any push may cure as many": _without_placebo,
-    "this lets an artefact live: the first placebo alone was asked; take each": _first_placebo,
-    "this lets an artefact live: weak placebos hide a strong one in their mean": _mean_placebo,
+    "this lets an artefact live: the first placebo alone was asked; take each": (
+        lambda cured, placebos: survives(cured, placebos[:1])
+    ),
+    "this lets an artefact live: weak placebos hide a strong one in their mean": (
+        lambda cured, placebos: survives(cured, placebos.float().mean(0)[None])
+    ),
     "this lets an artefact live: "
     "a cure that is better by two may be so by chance": _no_error_at_all,
-    "this lets an artefact live: it has to beat every placebo, not one": _any_placebo,
+    "this lets an artefact live: it has to beat every placebo, not one": (
+        lambda cured, placebos: any(survives(cured, placebo[None]) for placebo in placebos)
+    ),
     "the same mistakes got both: "
     "take the differences first, and then their standard error": _unpaired,
 }
