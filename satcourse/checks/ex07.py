@@ -4,7 +4,7 @@ import itertools
 import math
 import operator
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
@@ -543,16 +543,6 @@ def _otherwise(
     return lead, low, high
 
 
-def _mean_as_lead(one: Answer, other: Answer, picks: np.ndarray) -> Bounds:
-    _, *bounds = bootstrap(one, other, picks)
-    return fmean(one(rows) - other(rows) for rows in picks), *bounds
-
-
-def _bounds_of_each(one: Answer, other: Answer, picks: np.ndarray) -> Any:
-    ours, theirs = [bootstrap(model, lambda rows: 0.0, picks) for model in (one, other)]
-    return tuple(np.subtract(ours, theirs))
-
-
 bootstrap.says = "two pairs of models, on 200 and on 40 resamples"
 bootstrap.cases = lambda: [
     _resampled(seed=0, resamples=200),
@@ -568,8 +558,12 @@ bootstrap.mistakes = {
     ),
     "the middle 95 %: leave out 2.5 % on either side": partial(_otherwise, ends=(5, 95)),
     "np.percentile takes percent: 2.5, not 0.025": partial(_otherwise, ends=(0.025, 0.975)),
-    "the lead is the mean of the resamples': take the one on all rows": _mean_as_lead,
-    "percentiles of each model, then subtracted: subtract first, on each resample": _bounds_of_each,
+    "the lead is the mean of the resamples': take the one on all rows": (
+        lambda one, other, picks: (
+            fmean(one(rows) - other(rows) for rows in picks),
+            *bootstrap(one, other, picks)[1:],
+        )
+    ),
 }
 
 
@@ -655,13 +649,6 @@ def _dot_products(
     return 10 * fmean(dots)
 
 
-def _one_picture_more(
-    caption: list[str], references: Captions, pictures: Counter, total: float
-) -> float:
-    more = defaultdict(lambda: 1, {gram: count + 1 for gram, count in pictures.items()})
-    return 10 * fmean(_cosines(caption, references, more, total))
-
-
 plain_cider.says = "captions with repeated, rare, unknown and no n-grams"
 plain_cider.cases = _captions_of_nine_pictures
 plain_cider.mistakes = {
@@ -675,7 +662,6 @@ plain_cider.mistakes = {
     "cosines of zero vectors are left out: they are 0 and count in the mean": (
         lambda *inputs: 10 * fmean([*filter(None, _cosines(*inputs))] or [0.0])
     ),
-    "1 is added to the pictures: an n-gram without any counts as if it had 1": _one_picture_more,
     "an n-gram without a picture: divide by 1, not by 0": lambda *inputs: 1 / Counter()["nowhere"],
     "the zero vector has the length 0: its cosine is 0, not 0 / 0": lambda *inputs: (
         0.0 / math.hypot()
@@ -719,18 +705,18 @@ def _mean_over_captions(said: list[set], there: list[set]) -> tuple[float, float
     return 100 * fmean(shares), of_captions
 
 
-def _silent_left_out(said: list[set], there: list[set]) -> tuple[float, float]:
-    pairs = [(ours, theirs) for ours, theirs in zip(said, there, strict=True) if ours]
-    return chair(*map(list, zip(*pairs, strict=True)))
-
-
 chair.says = "captions that invent nothing, something and everything"
 chair.cases = _things
 chair.parts = ("CHAIR_i", "CHAIR_s")
 chair.mistakes = {
     "CHAIR_i counts over all captions before it divides": _mean_over_captions,
     "what is missed is not invented: said - there": (lambda said, there: chair(there, said)),
-    "captions that say nothing are left out: they count among the captions": _silent_left_out,
+    "captions that say nothing are left out: they count among the captions": (
+        lambda said, there: (
+            chair(said, there)[0],
+            chair(said, there)[1] * len(said) / sum(map(bool, said)),
+        )
+    ),
     "a caption may say nothing: divide the sums over all captions, not each caption's": (
         lambda said, there: [1 / len(ours) for ours in said]
     ),

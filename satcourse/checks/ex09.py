@@ -215,17 +215,9 @@ def _mass_at_corners(alpha: Tensor, mask: Tensor) -> float:
     return float((alpha * _covered_corners(mask, *alpha.shape)).sum())
 
 
-def _mean_on_it(alpha: Tensor, mask: Tensor) -> float:
-    cell = mask.numel() / alpha.numel()
-    return mass_on(alpha, mask) * cell / mask.sum().item()
-
-
-def _tiled(alpha: Tensor, mask: Tensor) -> float:
-    # The whole map again and again: at each of its pixels, how much of the object is there.
-    h, w = alpha.shape
-    H, W = mask.shape
-    there = mask.double().view(H // h, h, W // w, w).mean((0, 2))
-    return float((alpha * there).sum())
+def _side(alpha: Tensor, mask: Tensor) -> int:
+    """Of a cell, in pixels."""
+    return len(mask) // len(alpha)
 
 
 _TOUCHED = "a cell that the object only touches counts whole: count the part that it covers"
@@ -236,11 +228,13 @@ mass_on.mistakes = {
     _TOUCHED: _mass_touched,
     _CORNER: _mass_at_corners,
     "the mean weight of the object's cells: each weight is shared by its cell's pixels": (
-        _mean_on_it
+        lambda alpha, mask: mass_on(alpha, mask) * _side(alpha, mask) ** 2 / mask.sum().item()
     ),
-    "the map is repeated as a whole: each cell becomes a block, `repeat_interleave`": _tiled,
-    "the weights are not shared: divide each by the number of its cell's pixels": (
-        lambda alpha, mask: mass_on(alpha, mask) * mask.numel() / alpha.numel()
+    "the map is repeated as a whole: each cell becomes a block, `repeat_interleave`": (
+        lambda alpha, mask: float(
+            alpha.repeat(_side(alpha, mask), _side(alpha, mask))[mask].sum()
+            / _side(alpha, mask) ** 2
+        )
     ),
 }
 
@@ -311,21 +305,17 @@ def _look(
     fed_twice: bool = False,
     order: str = "ifgo",
     gate: Callable[[Tensor], Tensor] = torch.sigmoid,
-    said_from: str = "new",
+    said_by_old: bool = False,
 ) -> Tensor:
-    """The loop of the solution; or one in which something is different.
-
-    said_from: "new", "old" or "own" state, the last after a step with the decoder's own map.
-    """
+    """The loop of the solution; or one in which something is different."""
     annotations = decoder.project(a)
     state = decoder.initial_state(a)
     word = torch.full((len(a),), first)
     for following in words.T:
         state = decoder.predict(annotations, state, word).state
         word = following
-    own = decoder.predict(annotations, state, word).state
     if fed_twice:
-        state = own
+        state = decoder.predict(annotations, state, word).state
 
     context = (alpha[:, :, None] * a).sum(1)
     z = gate(decoder.gate(state.h)) * context
@@ -334,8 +324,7 @@ def _look(
     part = dict(zip(order, gates.chunk(4, 1), strict=True))
     c = part["f"].sigmoid() * state.c + part["i"].sigmoid() * part["g"].tanh()
     h = part["o"].sigmoid() * c.tanh()
-    said = {"new": h, "old": state.h, "own": own.h}[said_from]
-    return decoder.logits(embedded, said, z)
+    return decoder.logits(embedded, state.h if said_by_old else h, z)
 
 
 def _looked(answer: Answer, t: int) -> Tensor:
@@ -378,10 +367,7 @@ forced_look.mistakes = {
     ),
     "the parts are in the order i, f, g, o; the paper has i, f, o, g": partial(_look, order="ifog"),
     "the logits are of the state before the look: h is new, and z goes into it": partial(
-        _look, said_from="old"
-    ),
-    "alpha makes z, but h is of the decoder's own map: z goes into i, f, g and o": partial(
-        _look, said_from="own"
+        _look, said_by_old=True
     ),
 }
 

@@ -239,14 +239,6 @@ def _itself_missing(
     return read(weights(q, keys, heads), values), kept_now
 
 
-def _masked(
-    q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int
-) -> tuple[Tensor, Any]:
-    _, (keys, values) = one_more(q, k, v, kept, heads)
-    seen = weights(q, keys, heads, visible(0, keys.shape[1]))
-    return read(seen, values), (keys, values)
-
-
 one_more.says = "the first word and the fourth"
 one_more.parts = ("what it reads", "what is kept")
 one_more.cases = lambda: [
@@ -261,7 +253,6 @@ one_more.mistakes = {
     "the newest word is not kept: return the longer keys and values": (
         lambda q, k, v, kept, heads: (one_more(q, k, v, kept, heads)[0], kept)
     ),
-    "no mask: the newest word sees all that is kept, and a mask has a row for each word": _masked,
     "join along the axis of the words, 1: axis 0 is the batch": (
         lambda q, k, v, kept, heads: torch.cat([kept[0], k])
     ),
@@ -512,10 +503,6 @@ shapley.mistakes = {
     ),
     "the mean over the sizes is missing: divide by `heads`, too": partial(
         _of_coalitions, lambda heads, before: 1 / math.comb(heads - 1, before)
-    ),
-    "the size is of those before it, without the head itself": partial(
-        _of_coalitions,
-        lambda heads, before: 1 / heads / max(1, math.comb(heads - 1, before + 1)),
     ),
     "one order alone: the mean over all orders is asked for": lambda kept, heads: [
         kept[2 ** (head + 1) - 1] - kept[2**head - 1] for head in range(heads)
