@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from satcourse.checks import reference
 from satcourse.checks.ex07 import END, OPPOSITES, ngrams
+from satcourse.widgets.steering import steered
 from satlib.data import scenes
 from satlib.evaluation import metrics
 from satlib.model.decoder import Output
@@ -498,6 +499,13 @@ def sums_over_all_words(decoder, optimiser, scaler, parts, half, most):
     return total
 
 
+@right("8.5")
+def empty_parts_passed_over(decoder, optimiser, scaler, parts, half, most):
+    """The decoder does not run on a part without words."""
+    with_words = [(a, y) for a, y in parts if (y != -1).any()]
+    return sums_over_all_words(decoder, optimiser, scaler, with_words, half, most)
+
+
 @right("8.7")
 def faster_by_every_toss(ours, theirs):
     won = sum(a < b for a, b in zip(ours, theirs, strict=True))
@@ -531,6 +539,15 @@ def by_parts_covered(alpha, mask):
 def normalised_counts(mask, h, w):
     pixels = mask.view(h, -1, w, mask.shape[1] // w).sum((1, 3))
     return functional.normalize(pixels.flatten().float(), 1, 0)
+
+
+@right("9.4")
+def by_steered(decoder, a, words, alpha):
+    """satlib's own decoder, whose map is replaced at the last place alone."""
+    own_maps = a.new_zeros(*words.shape, a.shape[1])
+    given = torch.cat([own_maps, alpha[:, None]], 1)
+    # Which word comes last makes no difference: its logits are computed before it is read.
+    return steered(decoder, given=given)(a, functional.pad(words, (0, 1))).logits[:, -1]
 
 
 @right("9.5")

@@ -2,11 +2,12 @@
 
 import itertools
 import math
+import operator
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from statistics import fmean
 from typing import Any
 
@@ -25,6 +26,8 @@ Prefix = tuple[str, ...]
 NextWords = Callable[[Prefix], Mapping[str, float]]
 Beginning = tuple[float, Prefix]  # its log p, and its words
 Captions = list[list[str]]
+Found = tuple[list[str], float]  # a caption, and its log p
+Bounds = tuple[float, float, float]  # a lead, and the ends of its interval
 END = "(end)"
 
 
@@ -76,7 +79,7 @@ def _extended(living: list[Beginning], next_words: NextWords) -> list[Beginning]
     minutes=18,
     equation="Sutskever et al., section 3.2",
 )
-def beam_search(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
+def beam_search(next_words: NextWords, width: int, longest: int) -> Found:
     """Of all extended beginnings the `width` best are kept, and those that end wait aside: the
     likeliest of them, and its log p.
     """
@@ -116,10 +119,6 @@ def _searches() -> list[tuple[NextWords, int, int]]:
     ]
 
 
-def _greedy(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
-    return beam_search(next_words, 1, longest)
-
-
 def _mistaken(
     next_words: NextWords,
     width: int,
@@ -127,11 +126,14 @@ def _mistaken(
     *,
     keep: str = "",
     enough: float = math.inf,
-) -> tuple[list[str], float]:
-    """`beam_search` that stops at `enough` finished captions, or keeps the wrong ones.
+    order: Callable[[Beginning], Any] | None = None,
+) -> Found:
+    """`beam_search` that stops at `enough` finished captions, keeps the wrong ones, or answers with
+    the first one in another order.
 
     keep: "narrower", fewer by each that has finished; "last", the finished ones of the last step
-    alone; "wider", those that end in addition to `width` others.
+    alone; "wider", those that end in addition to `width` others; "each", `width` of each beginning;
+    "unfinished", in the end those that have not ended, too; "living", these if none has.
     """
     living: list[Beginning] = [(0.0, ())]
     finished: list[Beginning] = []
@@ -145,6 +147,10 @@ def _mistaken(
         elif keep == "wider":
             others = [each for each in best if not _ends(each)]
             kept = [*filter(_ends, best), *others[:width]]
+        elif keep == "each":
+            kept = []
+            for each in living:
+                kept += sorted(_extended([each], next_words), reverse=True)[:width]
         else:
             kept = best[:width]
 
@@ -153,12 +159,22 @@ def _mistaken(
         finished += filter(_ends, kept)
         living = [each for each in kept if not _ends(each)]
 
-    log_p, words = max(finished, default=(-math.inf, ()))
+    if keep == "unfinished":
+        finished += living
+    if keep == "living":
+        finished = finished or living
+    log_p, words = max(finished, key=order, default=(-math.inf, ()))
     return list(words), log_p
 
 
-def _stops_at_width(next_words: NextWords, width: int, longest: int) -> tuple[list[str], float]:
-    return _mistaken(next_words, width, longest, enough=width)
+def _per_word(beginning: Beginning) -> float:
+    log_p, words = beginning
+    return log_p / len(words)
+
+
+def _without_end(*inputs: Any) -> Found:
+    words, log_p = beam_search(*inputs)
+    return words[:-1], log_p
 
 
 beam_search.says = "five widths on four models, and too few words for any caption"
@@ -166,7 +182,9 @@ beam_search.cases = _searches
 beam_search.observe = _found
 beam_search.given = lambda next_words, width, longest: f"a beam of {width}, at most {longest} words"
 beam_search.mistakes = {
-    "this is greedy decoding: keep the `width` best beginnings, not one": _greedy,
+    "this is greedy decoding: keep the `width` best beginnings, not one": (
+        lambda next_words, width, longest: beam_search(next_words, 1, longest)
+    ),
     "the beam becomes narrower with each caption that ends": partial(_mistaken, keep="narrower"),
     "captions that ended early are forgotten: they stay in the race": partial(
         _mistaken, keep="last"
@@ -177,7 +195,22 @@ beam_search.mistakes = {
     "it stops at the first finished caption: others may become better": partial(
         _mistaken, enough=1
     ),
-    "it stops when `width` are finished: a living one may become better": _stops_at_width,
+    "it stops when `width` are finished: a living one may become better": (
+        lambda next_words, width, longest: _mistaken(next_words, width, longest, enough=width)
+    ),
+    "each beginning keeps `width` extended ones: the `width` best of all of them stay": partial(
+        _mistaken, keep="each"
+    ),
+    "an unfinished caption wins: of those that end the likeliest is asked for": partial(
+        _mistaken, keep="unfinished"
+    ),
+    "no caption has ended: the answer is then no words, and minus infinity": partial(
+        _mistaken, keep="living"
+    ),
+    "divided by the number of words: the likeliest has the largest sum": partial(
+        _mistaken, order=_per_word
+    ),
+    "the END is missing: it is the caption's last word": _without_end,
 }
 
 
@@ -231,8 +264,10 @@ def _one_word_more(p: Tensor, share: float) -> Tensor:
     return _renormalised(p, order[before <= share])
 
 
-def _sorted(p: Tensor, share: float) -> Tensor:
-    return nucleus(p, share).sort(descending=True).values
+def _least_likely(p: Tensor, share: float) -> Tensor:
+    order = p.argsort()
+    before = p[order].cumsum(0) - p[order]
+    return _renormalised(p, order[before < share])
 
 
 nucleus.says = "five distributions: words that have the share alone, or reach it to the bit"
@@ -240,7 +275,10 @@ nucleus.cases = _distributions
 nucleus.mistakes = {
     "the word that reaches the share is missing: keep words until they have it": _one_word_less,
     "one word too many: those before it had the share": _one_word_more,
-    "the words are in another order than in p": _sorted,
+    "the words are in another order than in p": (
+        lambda p, share: nucleus(p, share).sort(descending=True).values
+    ),
+    "the least likely words come first: `p.argsort(descending=True)`": _least_likely,
 }
 
 
@@ -280,7 +318,8 @@ def _repeated_words() -> list[tuple[list[str], Captions, int]]:
     references = _words("a dog and a big dog", "a big big cat sees a dog")
     return [
         (caption, references, 1),
-        (caption, references, 2),
+        # Now the second of them has most.
+        (caption, references[::-1], 2),
         (caption, references, 3),
         # One star of three is there.
         (["star"] * 3, _words("a star"), 1),
@@ -308,6 +347,22 @@ def _not_clipped(caption: list[str], references: Captions, n: int) -> float:
     return hits / max(1, ours.total())
 
 
+def _as_sets(caption: list[str], references: Captions, n: int) -> float:
+    ours = set(ngrams(caption, n))
+    theirs = set().union(*(ngrams(words, n) for words in references))
+    return len(ours & theirs) / max(1, len(ours))
+
+
+def _by_reference(caption: list[str], references: Captions, n: int) -> list[float]:
+    return [clipped_precision(caption, [words], n) for words in references]
+
+
+def _recall_of_ngrams(caption: list[str], references: Captions, n: int) -> float:
+    ours = ngrams(caption, n)
+    theirs = reduce(operator.or_, [ngrams(words, n) for words in references])
+    return (ours & theirs).total() / max(1, theirs.total())
+
+
 clipped_precision.says = (
     "words to triples, repeated and spread over references, turned round; no pair at all"
 )
@@ -318,6 +373,20 @@ clipped_precision.given = lambda caption, references, n: (
 clipped_precision.mistakes = {
     "clipped by the sum over the references: take the one that has most": _clipped_by_the_sum,
     "not clipped: an n-gram counts at most as often as a reference has it": _not_clipped,
+    "each n-gram counts once: it counts as often as a reference has it": _as_sets,
+    "a caption shorter than n has no n-gram: it gets 0, not 0 / 0": (
+        lambda caption, references, n: 1 / ngrams(caption, n).total()
+    ),
+    "one reference for all n-grams: each may take the reference that has it most often": (
+        lambda *inputs: max(_by_reference(*inputs))
+    ),
+    "the mean over the references: each n-gram takes the one that has it most often": (
+        lambda *inputs: fmean(_by_reference(*inputs))
+    ),
+    "one reference alone is looked at: there are several": (
+        lambda *inputs: _by_reference(*inputs)[0]
+    ),
+    "this is recall: divide by the caption's own n-grams": _recall_of_ngrams,
 }
 
 
@@ -336,7 +405,9 @@ def bleu(captions: Captions, references: list[Captions], N: int) -> float:
     return math.prod(precisions) ** (1 / N)
 
 
-def _precisions(captions: Captions, references: list[Captions], N: int) -> list[float]:
+def _precisions(
+    captions: Captions, references: list[Captions], N: int, least: int = 0
+) -> list[float]:
     """The precision of a corpus for n = 1 to N."""
     precisions = []
     for n in range(1, N + 1):
@@ -344,7 +415,7 @@ def _precisions(captions: Captions, references: list[Captions], N: int) -> list[
         total = 0
         for words, theirs in zip(captions, references, strict=True):
             # A caption shorter than n has no n-gram.
-            count = max(0, len(words) - n + 1)
+            count = max(least, len(words) - n + 1)
             hits += clipped_precision(words, theirs, n) * count
             total += count
         precisions.append(hits / total)
@@ -384,14 +455,6 @@ def _mean_of_bleus(captions: Captions, references: list[Captions], N: int) -> fl
     return fmean(scores)
 
 
-def _arithmetic_mean(captions: Captions, references: list[Captions], N: int) -> float:
-    return fmean(_precisions(captions, references, N))
-
-
-def _without_root(captions: Captions, references: list[Captions], N: int) -> float:
-    return math.prod(_precisions(captions, references, N))
-
-
 def _with_brevity_penalty(captions: Captions, references: list[Captions], N: int) -> float:
     ours = sum(map(len, captions))
     theirs = 0
@@ -401,19 +464,27 @@ def _with_brevity_penalty(captions: Captions, references: list[Captions], N: int
     return bleu(captions, references, N) * min(1.0, math.exp(1 - theirs / ours))
 
 
-def _longest_runs(captions: Captions, references: list[Captions], N: int) -> float:
-    return _precisions(captions, references, N)[-1]
-
-
 bleu.says = "BLEU-1 to BLEU-4 of small corpora, without brevity penalty"
 bleu.cases = _corpora
 bleu.given = lambda captions, references, N: f"{[*map(' '.join, captions)]}, N = {N}"
 bleu.mistakes = {
     "the mean of the captions' own BLEU: n-grams are counted over the corpus first": _mean_of_bleus,
-    "the mean is geometric: the N-th root of the product": _arithmetic_mean,
-    "runs of N words alone: multiply the precisions of 1 to N": _longest_runs,
-    "the root is missing: the N-th root of the product": _without_root,
+    "the mean is geometric: the N-th root of the product": (
+        lambda captions, references, N: fmean(_precisions(captions, references, N))
+    ),
+    "runs of N words alone: multiply the precisions of 1 to N": (
+        lambda captions, references, N: _precisions(captions, references, N)[-1]
+    ),
+    "the root is missing: the N-th root of the product": (
+        lambda captions, references, N: math.prod(_precisions(captions, references, N))
+    ),
     "leave the brevity penalty out: section 5.1 does, too": _with_brevity_penalty,
+    "a caption shorter than n has 0 n-grams, not fewer than 0": (
+        lambda *inputs: math.prod(_precisions(*inputs, least=-9)) ** (1 / inputs[-1])
+    ),
+    "the logarithm of 0: with one precision of 0, BLEU is 0": (
+        lambda *inputs: math.exp(fmean(map(math.log, _precisions(*inputs))))
+    ),
 }
 
 
@@ -424,7 +495,7 @@ bleu.mistakes = {
     minutes=7,
     equation="Koehn (2004)",
 )
-def bootstrap(one: Answer, other: Answer, picks: np.ndarray) -> tuple[float, float, float]:
+def bootstrap(one: Answer, other: Answer, picks: np.ndarray) -> Bounds:
     """one(rows) - other(rows): on all rows, and the percentiles 2.5 and 97.5 over the resamples,
     both models on the same rows.
     """
@@ -450,17 +521,24 @@ def _resampled(seed: int, resamples: int) -> tuple[Answer, Answer, list[list[int
     return _scored(seed), _scored(seed + 1), picks.tolist()
 
 
-def _not_paired(one: Answer, other: Answer, picks: np.ndarray) -> tuple[float, float, float]:
+def _not_paired(one: Answer, other: Answer, picks: np.ndarray) -> Bounds:
     # The other model is scored on all photographs each time.
     unpaired = other(np.arange(picks.shape[1]))
     return bootstrap(one, lambda rows: unpaired, picks)
 
 
-def _between(
-    ends: tuple[float, float], one: Answer, other: Answer, picks: np.ndarray
-) -> tuple[float, float, float]:
+def _otherwise(
+    one: Answer,
+    other: Answer,
+    picks: np.ndarray,
+    *,
+    ends: tuple[float, float] = (2.5, 97.5),
+    shift: int = 0,
+) -> Bounds:
+    """`bootstrap` with other percentiles, or with the other model on a later resample."""
     lead, _, _ = bootstrap(one, other, picks)
-    leads = [one(rows) - other(rows) for rows in picks]
+    others = np.roll(picks, shift, axis=0)
+    leads = [one(rows) - other(theirs) for rows, theirs in zip(picks, others, strict=True)]
     low, high = np.percentile(leads, ends)
     return lead, low, high
 
@@ -475,8 +553,17 @@ bootstrap.parts = ("the lead", "the lower bound", "the upper bound")
 bootstrap.given = lambda one, other, picks: f"{len(picks)} resamples of {len(picks[0])} photographs"
 bootstrap.mistakes = {
     "not paired: both models are scored on the same resamples": _not_paired,
-    "the middle 95 %: leave out 2.5 % on either side": partial(_between, (5, 95)),
-    "np.percentile takes percent: 2.5, not 0.025": partial(_between, (0.025, 0.975)),
+    "each model has resamples of its own: score both on the same rows": partial(
+        _otherwise, shift=1
+    ),
+    "the middle 95 %: leave out 2.5 % on either side": partial(_otherwise, ends=(5, 95)),
+    "np.percentile takes percent: 2.5, not 0.025": partial(_otherwise, ends=(0.025, 0.975)),
+    "the lead is the mean of the resamples': take the one on all rows": (
+        lambda one, other, picks: (
+            fmean(one(rows) - other(rows) for rows in picks),
+            *bootstrap(one, other, picks)[1:],
+        )
+    ),
 }
 
 
@@ -492,6 +579,15 @@ def plain_cider(caption: list[str], references: Captions, pictures: Counter, tot
     log(total / max(1, pictures)).
     """
 
+    # A caption too short for n-grams has the zero vector, and a cosine of 0.
+    return 10 * fmean(_cosines(caption, references, pictures, total))
+
+
+def _cosines(
+    caption: list[str], references: Captions, pictures: Mapping[Any, int], total: float
+) -> list[float]:
+    """The cosine for each n and each reference; 0 of a zero vector."""
+
     def vector(words: list[str], n: int) -> dict[Any, float]:
         counts = ngrams(words, n)
         return {
@@ -505,9 +601,8 @@ def plain_cider(caption: list[str], references: Captions, pictures: Counter, tot
             theirs = vector(reference, n)
             dot = sum(weight * theirs.get(gram, 0.0) for gram, weight in ours.items())
             lengths = math.hypot(*ours.values()) * math.hypot(*theirs.values())
-            # A caption too short for n-grams has the zero vector.
             cosines.append(dot / lengths if lengths else 0.0)
-    return 10 * fmean(cosines)
+    return cosines
 
 
 # In how many of 9 pictures each n-gram is; those that are not listed are in none.
@@ -554,16 +649,23 @@ def _dot_products(
     return 10 * fmean(dots)
 
 
-def _best_reference(caption: list[str], references: Captions, *rest: Any) -> float:
-    return max(plain_cider(caption, [words], *rest) for words in references)
-
-
 plain_cider.says = "captions with repeated, rare, unknown and no n-grams"
 plain_cider.cases = _captions_of_nine_pictures
 plain_cider.mistakes = {
     "n-grams count alike: their counts times log(total / pictures)": _counts_alone,
     "a cosine: divide by the lengths of both vectors": _dot_products,
-    "the mean over the references, not the best": _best_reference,
+    "the mean over the references, not the best": (
+        lambda caption, references, *rest: max(
+            plain_cider(caption, [words], *rest) for words in references
+        )
+    ),
+    "cosines of zero vectors are left out: they are 0 and count in the mean": (
+        lambda *inputs: 10 * fmean([*filter(None, _cosines(*inputs))] or [0.0])
+    ),
+    "an n-gram without a picture: divide by 1, not by 0": lambda *inputs: 1 / Counter()["nowhere"],
+    "the zero vector has the length 0: its cosine is 0, not 0 / 0": lambda *inputs: (
+        0.0 / math.hypot()
+    ),
 }
 
 
@@ -603,16 +705,21 @@ def _mean_over_captions(said: list[set], there: list[set]) -> tuple[float, float
     return 100 * fmean(shares), of_captions
 
 
-def _missed(said: list[set], there: list[set]) -> tuple[float, float]:
-    return chair(there, said)
-
-
 chair.says = "captions that invent nothing, something and everything"
 chair.cases = _things
 chair.parts = ("CHAIR_i", "CHAIR_s")
 chair.mistakes = {
     "CHAIR_i counts over all captions before it divides": _mean_over_captions,
-    "what is missed is not invented: said - there": _missed,
+    "what is missed is not invented: said - there": (lambda said, there: chair(there, said)),
+    "captions that say nothing are left out: they count among the captions": (
+        lambda said, there: (
+            chair(said, there)[0],
+            chair(said, there)[1] * len(said) / sum(map(bool, said)),
+        )
+    ),
+    "a caption may say nothing: divide the sums over all captions, not each caption's": (
+        lambda said, there: [1 / len(ours) for ours in said]
+    ),
 }
 
 
@@ -686,7 +793,9 @@ def _judged(answer: Answer, references: list[str]) -> Any:
 
 def _references() -> list[tuple[list[str]]]:
     cases = []
-    for example in scenes.load(train=0, dev=0, test=4).split("test"):
+    # The last words of 5 and 15 have no opposites; in 9 and 15 the word to change is there twice.
+    drawn = scenes.load(train=0, dev=0, test=16).split("test")
+    for example in (*drawn[:4], drawn[5], drawn[9], drawn[15]):
         # As a metric sees them: small letters, no punctuation.
         references = [" ".join(tokenise(line)) for line in example.references]
         cases.append((references,))
@@ -702,10 +811,15 @@ def _what_is_missing(expected: Any, got: Any) -> str | None:
     return None
 
 
-lie.says = "four scenes: sentences, false, of a BLEU-4 of 70 or more"
+lie.says = "seven scenes: sentences, false, of a BLEU-4 of 70 or more"
 lie.cases = _references
 lie.observe = _judged
 lie.advise = _what_is_missing
+lie.mistakes = {
+    "the last word may have no opposite: change the last of those that have one": (
+        lambda references: OPPOSITES[references[0].split()[-1]]
+    ),
+}
 lie.given = "the scene {0[0]!r}".format
 
 
@@ -767,4 +881,17 @@ agreement.given = lambda said, there: (
 agreement.mistakes = {
     "precision alone: 'a star' gets all the points; what is left out must cost": _precision,
     "recall alone: who says everything gets all the points; what is false must cost": _recall,
+    "facts in both, divided by facts in either: "
+    "twice those in both, divided by the sum of the two numbers": lambda said, there: (
+        len(said & there) / len(said | there)
+    ),
+    "the mean of precision and recall is harmonic: 2PR / (P + R)": (
+        lambda *facts: (_precision(*facts) + _recall(*facts)) / 2
+    ),
+    "a caption may say no fact: there is no precision then, and F is 0": (
+        lambda said, there: 1 / len(said)
+    ),
+    "no fact may be in both: P + R is 0 then, and F is 0": (
+        lambda *facts: 1.0 / (_precision(*facts) + _recall(*facts))
+    ),
 }

@@ -2,8 +2,10 @@
 
 import math
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -41,14 +43,25 @@ def _vocabularies() -> list[tuple[Tensor]]:
     ]
 
 
-def _words_that_occur(counts: Tensor) -> tuple[float, float]:
-    return known_losses(counts[counts > 0])
+def _log_p(counts: Tensor) -> Tensor:
+    return (counts[counts > 0] / counts.sum()).log()
 
 
 known_losses.says = "three vocabularies, one with a word that never occurs"
 known_losses.cases = _vocabularies
 known_losses.mistakes = {
-    "ln K counts all K words, those that never occur, too": _words_that_occur,
+    "ln K counts all K words, those that never occur, too": (
+        lambda counts: known_losses(counts[counts > 0])
+    ),
+    "ln of all that is said: K is how many different words there are": (
+        lambda counts: (math.log(counts.sum()), known_losses(counts)[1])
+    ),
+    "each word counts alike: a word that is said more often counts more, by its p": (
+        lambda counts: (math.log(len(counts)), -_log_p(counts).mean().item())
+    ),
+    "the loss of the commonest word alone: the mean is over all that are said": (
+        lambda counts: (math.log(len(counts)), -_log_p(counts).max().item())
+    ),
 }
 known_losses.parts = ("all words equally likely", "by how often each occurs")
 
@@ -106,19 +119,23 @@ def _overfit_wrongly(
     captions: Tensor,
     steps: int,
     *,
-    padding_counts: bool = False,
+    mean: Callable[[Tensor, Tensor], Tensor] = lambda losses, words: losses.sum() / words.sum(),
     empties: bool = True,
+    after: bool = False,
 ) -> list[float]:
+    """`overfit` with another mean of the words' losses, old gradients, or the losses after."""
+
+    def loss_now() -> Tensor:
+        return mean(word_losses(decoder(a, captions).logits, captions), captions != PAD)
+
     losses = []
     for _ in range(steps):
-        # `PAD` adds 0 to the sum, so that only its number can be wrong.
-        words = captions.numel() if padding_counts else (captions != PAD).sum()
-        loss = word_losses(decoder(a, captions).logits, captions).sum() / words
+        loss = loss_now()
         if empties:
             optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        losses.append(loss.item())
+        losses.append(loss_now().item() if after else loss.item())
     return losses
 
 
@@ -133,10 +150,16 @@ overfit.given = lambda seed, steps: f"{steps} steps"
 overfit.tolerance = 1e-3
 overfit.mistakes = {
     "padding counts as words: divide the sum by the words that are there": partial(
-        _overfit_wrongly, padding_counts=True
+        _overfit_wrongly, mean=lambda losses, words: losses.mean()
     ),
     "the gradients of the step before are still there: empty them": partial(
         _overfit_wrongly, empties=False
+    ),
+    "the mean of the captions' own means: divide one sum by one number of words": partial(
+        _overfit_wrongly, mean=lambda losses, words: (losses.sum(1) / words.sum(1)).mean()
+    ),
+    "these are the losses after the steps: the loss before each is asked for": partial(
+        _overfit_wrongly, after=True
     ),
 }
 
@@ -172,11 +195,34 @@ def _cosine_waits(step: int, steps: int, warmup: int, highest: float) -> float:
     return rise * fall
 
 
+def _never_both(step: int, steps: int, warmup: int, highest: float) -> float:
+    if step < warmup:
+        return highest * (step + 1) / warmup
+    return learning_rate(step, steps, 0, highest)
+
+
+def _zero_at_the_last(step: int, steps: int, warmup: int, highest: float) -> float:
+    rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
+    return rise * learning_rate(step, steps - 1, 0, highest)
+
+
 learning_rate.says = "four steps of three trainings, one without warm-up"
 learning_rate.cases = _steps_of_trainings
 learning_rate.mistakes = {
     "the first step has a rate of 0: step 0 belongs to the warm-up": _starts_at_0,
     "the cosine waits for the end of the warm-up: it begins at step 0, too": _cosine_waits,
+    "the cosine waits until the rate is highest: it falls during the warm-up, too": _never_both,
+    "the rate is 0 at the last step: the cosine reaches 0 at `steps`, one later": (
+        _zero_at_the_last
+    ),
+    "the warm-up has one step too many: after `warmup` steps the rate is highest": (
+        lambda step, steps, warmup, highest: (
+            min(1.0, (step + 1) / (warmup + 1)) * learning_rate(step, steps, 0, highest)
+        )
+    ),
+    "there may be no warm-up: without it the first factor is 1, not a quotient by 0": (
+        lambda step, steps, warmup, highest: 1 / warmup
+    ),
 }
 
 
@@ -243,6 +289,9 @@ shares.mistakes = {
     "captions are counted, not words": _captions_counted,
     "padding is counted: `captions != PAD` are the words": _padding_counted,
     "the end mark is a word, too, and its id is 0": _end_marks_left_out,
+    "0 is the end mark, a word; padding is `PAD`, which is not 0": (
+        lambda parts: shares([captions.abs().where(captions != 0, PAD) for captions in parts])
+    ),
 }
 
 
@@ -308,20 +357,21 @@ def _three_steps(
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
     before = _weights(decoder)
     dtypes = set()
-    has_gradients = []
+    has_gradients: list[list[bool]] = []  # for each step, and for each part of it
 
     def look(module: nn.Module, inputs: Any, output: Any) -> None:
         dtypes.add(output.logits.dtype)
-        has_gradients.append(decoder.output.weight.grad is not None)
+        has_gradients[-1].append(decoder.output.weight.grad is not None)
 
     decoder.register_forward_hook(look)
     losses = []
     for _ in range(3):
+        has_gradients.append([])
         losses.append(answer(decoder, optimiser, scaler, parts, half, most))
     without_graph(losses)
 
-    # Each time after the first of a step, the decoder runs on a later part.
-    there = "there" if all(has_gradients[1 :: len(parts)]) else "not there, or emptied"
+    # A part without words may have been passed over.
+    there = "there" if all(step[1:2] == [True] for step in has_gradients) else "not there"
     return {
         "it computes in": str(dtypes),
         "when the second part begins": f"the first one's gradients are {there}",
@@ -357,6 +407,20 @@ def _step_wrongly(
     return total
 
 
+def _parts_and_precision(expected: Any, got: Any) -> str | None:
+    # Without any logits nothing has been computed.
+    if got["it computes in"] == "set()":
+        return None
+    if got["it computes in"] != expected["it computes in"]:
+        return f"the logits are in {got['it computes in']}: compute them under autocast, in `half`"
+    if got["when the second part begins"] != expected["when the second part begins"]:
+        return (
+            "when the second part begins, the first one's gradients are not there: "
+            "empty them once a step, go backwards part by part, and step after the last"
+        )
+    return None
+
+
 def _not_clipped(*inputs: Any) -> float:
     *others, _ = inputs
     # No gradient of these decoders is so long.
@@ -373,6 +437,7 @@ step.cases = lambda: [
     (3, 5.0, 1.0, 1),
 ]
 step.observe = _three_steps
+step.advise = _parts_and_precision
 step.given = "most = {1}, a scale of {2:g}".format
 # Half precision: about three digits.
 step.tolerance = 0.01
@@ -384,6 +449,9 @@ step.mistakes = {
     "the gradients are not clipped": _not_clipped,
     "the parts count alike: multiply each mean by its share of the words": partial(
         _step_wrongly, alike=True
+    ),
+    "the loss is not scaled: `scaler.scale(loss).backward()`": (
+        lambda decoder, optimiser, scaler, *_: scaler.unscale_(optimiser)
     ),
 }
 
@@ -399,14 +467,16 @@ def train_on(decoder: Decoder, optimiser: Any, batches: Parts, last: int, file: 
         decoder.load_state_dict(weights)
         optimiser.load_state_dict(means)
         torch.set_rng_state(random)
-    _train_and_save(decoder, optimiser, batches[done:last], last, file)
+    _train(decoder, optimiser, batches[done:last])
+    _save(decoder, optimiser, last, file)
 
 
-def _train_and_save(
-    decoder: Decoder, optimiser: Any, batches: Parts, done: int, file: Path
-) -> None:
+def _train(decoder: Decoder, optimiser: Any, batches: Parts) -> None:
     for a, captions in batches:
         overfit(decoder, optimiser, a, captions, 1)
+
+
+def _save(decoder: Decoder, optimiser: Any, done: int, file: Path) -> None:
     state = (decoder.state_dict(), optimiser.state_dict(), torch.get_rng_state(), done)
     torch.save(state, file)
 
@@ -430,8 +500,10 @@ def _forgetful(
     last: int,
     file: Path,
     *,
-    forgets: str,
+    forgets: str = "",
+    shift: int = 0,
 ) -> None:
+    """`train_on` that forgets something, or begins so many batches too late."""
     done = 0
     if file.exists():
         weights, means, random, done = torch.load(file)
@@ -442,7 +514,13 @@ def _forgetful(
             torch.set_rng_state(random)
         if forgets == "place":
             done = 0
-    _train_and_save(decoder, optimiser, batches[done:last], last, file)
+        if forgets == "last":
+            last += done
+        done += shift
+    # In a fork the random state stays what it was before.
+    with torch.random.fork_rng([], forgets == "change"):
+        _train(decoder, optimiser, batches[done:last])
+    _save(decoder, optimiser, last, file)
 
 
 train_on.says = "the weights of runs with dropout and Adam, never stopped, once and twice"
@@ -461,6 +539,18 @@ train_on.mistakes = {
     "batches that were done are trained on again: keep the place": partial(
         _forgetful, forgets="place"
     ),
+    "the random state is of before the training: save it after": partial(
+        _forgetful, forgets="change"
+    ),
+    "`last` more batches: `batches[:last]` are to be done in all": partial(
+        _forgetful, forgets="last"
+    ),
+    "a batch is passed over: `done` batches are done, and batches[done] is the next": partial(
+        _forgetful, shift=1
+    ),
+    "a batch is done twice: `last` batches are done then, not one less": partial(
+        _forgetful, shift=-1
+    ),
 }
 
 
@@ -469,11 +559,16 @@ def faster(ours: list[float], theirs: list[float]) -> bool:
     """Whether a fair coin would win as many of the rounds, or more, with a probability of at most
     5 %.
     """
+    return _p(ours, theirs) <= 0.05
+
+
+def _p(ours: list[float], theirs: list[float], more: int = 0) -> float:
+    """How probable so many wins, and `more`, are by a fair coin."""
     rounds = len(ours)
-    won = _rounds_won(ours, theirs)
+    won = _rounds_won(ours, theirs) + more
     # Of the 2^rounds outcomes of as many tosses, those with so many wins or more.
     outcomes = sum(math.comb(rounds, k) for k in range(won, rounds + 1))
-    return outcomes <= 0.05 * 2**rounds
+    return outcomes / 2**rounds
 
 
 def _rounds_won(ours: list[float], theirs: list[float]) -> int:
@@ -494,31 +589,50 @@ def _timings() -> list[tuple[list[float], list[float]]]:
     small_lead = [0.97] * 8 + [1.05] * 2
     # 4 of 4: in 6.25 %, however large each gain.
     four_rounds = [0.8, 0.95, 0.7, 0.9]
+    # 2 of 3, and equal medians.
+    two_of_three = [1.0, 2.0, 3.0]
     return [
         (better, load),
         (two_busy_moments, [1.0] * 11),
         (noise, unlucky),
         (small_lead, [1.0] * 10),
         (four_rounds, [1.0] * 4),
+        (two_of_three, [2.0, 3.0, 0.5]),
         (load, better),
         # Ties are not won.
         (load, load),
     ]
 
 
-def _means_compared(ours: list[float], theirs: list[float]) -> bool:
-    return sum(ours) < sum(theirs)
-
-
-def _ranges_compared(ours: list[float], theirs: list[float]) -> bool:
-    return max(ours) < min(theirs)
-
-
 faster.says = "real gains, on a busy machine too; noise, a small lead, four rounds, a loss"
 faster.cases = _timings
 faster.given = lambda ours, theirs: f"{_rounds_won(ours, theirs)} of {len(ours)} rounds won"
 faster.mistakes = {
-    "two busy moments make a step 'faster' than itself: means believe them": _means_compared,
-    "a real gain is lost: on a busy machine ranges overlap, "
-    "though each round agrees": _ranges_compared,
+    "two busy moments make a step 'faster' than itself: means believe them": (
+        lambda ours, theirs: sum(ours) < sum(theirs)
+    ),
+    "a real gain is lost: on a busy machine ranges overlap, though each round agrees": (
+        lambda ours, theirs: max(ours) < min(theirs)
+    ),
+    "more than half of the rounds: a fair coin wins so many by chance, too": (
+        lambda ours, theirs: _rounds_won(ours, theirs) > len(ours) / 2
+    ),
+    "medians are compared: no coin has been asked how often it would win as much": (
+        lambda ours, theirs: median(ours) < median(theirs)
+    ),
+    "exactly so many rounds: add the outcomes in which a coin wins more": (
+        lambda *times: _p(*times) - _p(*times, more=1) <= 0.05
+    ),
+    "only more rounds than were won: those in which a coin wins as many count, too": (
+        lambda *times: _p(*times, more=1) <= 0.05
+    ),
+    "a round with equal times is won by nobody: `<`, not `<=`": (
+        lambda ours, theirs: faster([one - 1e-9 for one in ours], theirs)
+    ),
+    "two-sided: only wins as many or more are asked about, not losses": (
+        lambda *times: 2 * _p(*times) <= 0.05
+    ),
+    "the longer time wins: a smaller number of seconds is faster": (
+        lambda ours, theirs: faster(theirs, ours)
+    ),
 }

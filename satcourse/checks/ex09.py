@@ -2,6 +2,8 @@
 cure on trial.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -124,6 +126,10 @@ def _along_each_axis(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
     return bool((away.abs().amax(1) <= tolerance).any())
 
 
+def _rounded(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    return _near(_middle(alpha, mask, *_peak(alpha)).round(), mask, tolerance)
+
+
 def _game_in_words(alpha: Tensor, mask: Tensor, tolerance: float) -> str:
     # All of these maps have 7 columns.
     row = alpha.argmax() // 7
@@ -145,6 +151,13 @@ points_at.mistakes = {
     "a row has w cells: `divmod` by w; each is W / w wide": _divided_by_h,
     "one pixel is enough: not the middle, nor all": _middle_of_the_object,
     "a tolerance is a distance, by Pythagoras": _along_each_axis,
+    "the middle is rounded: it may lie between two pixels": _rounded,
+    "an object just as far as the tolerance is within it: `<=`, not `<`": (
+        lambda alpha, mask, tolerance: points_at(alpha, mask, tolerance - 1e-4)
+    ),
+    "one pixel alone is asked: is any pixel of the object as near as the tolerance?": (
+        lambda alpha, mask, tolerance: _rounded(alpha, mask, 0.0)
+    ),
 }
 
 
@@ -202,6 +215,11 @@ def _mass_at_corners(alpha: Tensor, mask: Tensor) -> float:
     return float((alpha * _covered_corners(mask, *alpha.shape)).sum())
 
 
+def _side(alpha: Tensor, mask: Tensor) -> int:
+    """Of a cell, in pixels."""
+    return len(mask) // len(alpha)
+
+
 _TOUCHED = "a cell that the object only touches counts whole: count the part that it covers"
 _CORNER = "of each cell one pixel is asked: count the part that the object covers"
 mass_on.says = "three maps and discs"
@@ -209,6 +227,15 @@ mass_on.cases = _maps_and_discs
 mass_on.mistakes = {
     _TOUCHED: _mass_touched,
     _CORNER: _mass_at_corners,
+    "the mean weight of the object's cells: each weight is shared by its cell's pixels": (
+        lambda alpha, mask: mass_on(alpha, mask) * _side(alpha, mask) ** 2 / mask.sum().item()
+    ),
+    "the map is repeated as a whole: each cell becomes a block, `repeat_interleave`": (
+        lambda alpha, mask: float(
+            alpha.repeat(_side(alpha, mask), _side(alpha, mask))[mask].sum()
+            / _side(alpha, mask) ** 2
+        )
+    ),
 }
 
 
@@ -233,6 +260,11 @@ def _over_corners(mask: Tensor, h: int, w: int) -> Tensor:
     return _as_a_map(_covered_corners(mask, h, w))
 
 
+def _wrong_view(mask: Tensor, h: int, w: int) -> Tensor:
+    H, W = mask.shape
+    return _as_a_map(mask.float().view(h, w, H // h, W // w).mean((2, 3)))
+
+
 over.says = "three discs, one on a grid that is not square"
 over.cases = lambda: [
     (_disc(12, 43, 9), 7, 7),
@@ -242,6 +274,10 @@ over.cases = lambda: [
 over.mistakes = {
     _TOUCHED: _over_touched,
     _CORNER: _over_corners,
+    "the view mixes rows and columns: (h, H / h, w, W / w), and the mean over 1 and 3": _wrong_view,
+    "a cell that is mostly covered counts whole: count the part that is": (
+        lambda mask, h, w: _as_a_map(_covered(mask, h, w) > 0.5)
+    ),
 }
 
 
@@ -256,15 +292,39 @@ def forced_look(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Te
     """After a step for each word, -1 first: z = sigmoid(gate(h)) * sum of alpha a, in i, f, g, o;
     logits of the new h and z.
     """
-    # A row of zeros leaves the decoder its own map: (B, t, L).
-    own_maps = a.new_zeros(*words.shape, a.shape[1])
-    given = torch.cat([own_maps, alpha[:, None]], 1)  # (B, t + 1, L)
-    return steered(decoder, given=given)(a, _and_one_more(words)).logits[:, -1]
+    return _look(decoder, a, words, alpha)
 
 
-def _and_one_more(words: Tensor) -> Tensor:
-    # Which word it is makes no difference: its logits are computed before it is read.
-    return functional.pad(words, (0, 1))
+def _look(
+    decoder: Decoder,
+    a: Tensor,
+    words: Tensor,
+    alpha: Tensor,
+    *,
+    first: int = -1,
+    fed_twice: bool = False,
+    order: str = "ifgo",
+    gate: Callable[[Tensor], Tensor] = torch.sigmoid,
+    said_by_old: bool = False,
+) -> Tensor:
+    """The loop of the solution; or one in which something is different."""
+    annotations = decoder.project(a)
+    state = decoder.initial_state(a)
+    word = torch.full((len(a),), first)
+    for following in words.T:
+        state = decoder.predict(annotations, state, word).state
+        word = following
+    if fed_twice:
+        state = decoder.predict(annotations, state, word).state
+
+    context = (alpha[:, :, None] * a).sum(1)
+    z = gate(decoder.gate(state.h)) * context
+    embedded = decoder.embed(word)
+    gates = decoder.gates_word(embedded) + decoder.gates_state(state.h) + decoder.gates_context(z)
+    part = dict(zip(order, gates.chunk(4, 1), strict=True))
+    c = part["f"].sigmoid() * state.c + part["i"].sigmoid() * part["g"].tanh()
+    h = part["o"].sigmoid() * c.tanh()
+    return decoder.logits(embedded, state.h if said_by_old else h, z)
 
 
 def _looked(answer: Answer, t: int) -> Tensor:
@@ -280,17 +340,12 @@ def _looked(answer: Answer, t: int) -> Tensor:
 def _forced_at_every_word(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
     steps = words.shape[1] + 1
     given = alpha[:, None].expand(-1, steps, -1)
-    return steered(decoder, given=given)(a, _and_one_more(words)).logits[:, -1]
-
-
-def _without_gate(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
-    # Divided by beta, with which it will be multiplied.
-    beta = decoder(a, _and_one_more(words)).betas[:, -1:]
-    return forced_look(decoder, a, words, alpha / beta)
+    return steered(decoder, given=given)(a, functional.pad(words, (0, 1))).logits[:, -1]
 
 
 def _own_look(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
-    return decoder(a, _and_one_more(words)).logits[:, -1]
+    # Which word comes last makes no difference: its logits are computed before it is read.
+    return decoder(a, functional.pad(words, (0, 1))).logits[:, -1]
 
 
 forced_look.says = "the first word, the second and the fifth of three captions"
@@ -303,8 +358,17 @@ forced_look.observe = _looked
 forced_look.given = lambda t: f"{t} words before"
 forced_look.mistakes = {
     "the words before keep their own maps: force one look": _forced_at_every_word,
-    "the gate is missing: z is multiplied by beta": _without_gate,
+    "the gate is missing: z is multiplied by beta": partial(_look, gate=torch.ones_like),
     "alpha changes nothing: it makes z": _own_look,
+    "the gate is a sigmoid: from 0 to 1": partial(_look, gate=lambda x: x),
+    "before the first word there is none: -1, not the id 0": partial(_look, first=0),
+    "the last word is fed twice: it is the input of the forced step alone": partial(
+        _look, fed_twice=True
+    ),
+    "the parts are in the order i, f, g, o; the paper has i, f, o, g": partial(_look, order="ifog"),
+    "the logits are of the state before the look: h is new, and z goes into it": partial(
+        _look, said_by_old=True
+    ),
 }
 
 
@@ -364,21 +428,9 @@ def _without_placebo(cured: Tensor, placebos: Tensor) -> bool:
     return bool(sum(cured) > 35)
 
 
-def _first_placebo(cured: Tensor, placebos: Tensor) -> bool:
-    return survives(cured, placebos[:1])
-
-
-def _mean_placebo(cured: Tensor, placebos: Tensor) -> bool:
-    return survives(cured, placebos.float().mean(0)[None])
-
-
 def _no_error_at_all(cured: Tensor, placebos: Tensor) -> bool:
     differences = cured.float() - placebos.float()
     return bool((differences.mean(1) > 0).all())
-
-
-def _any_placebo(cured: Tensor, placebos: Tensor) -> bool:
-    return any(survives(cured, placebo[None]) for placebo in placebos)
 
 
 def _unpaired(cured: Tensor, placebos: Tensor) -> bool:
@@ -397,11 +449,17 @@ survives.advise = _condemned_or_spared
 survives.mistakes = {
     "this lets an artefact live: "
     "the cure was compared with nothing, but any push may cure as many": _without_placebo,
-    "this lets an artefact live: the first placebo alone was asked; take each": _first_placebo,
-    "this lets an artefact live: weak placebos hide a strong one in their mean": _mean_placebo,
+    "this lets an artefact live: the first placebo alone was asked; take each": (
+        lambda cured, placebos: survives(cured, placebos[:1])
+    ),
+    "this lets an artefact live: weak placebos hide a strong one in their mean": (
+        lambda cured, placebos: survives(cured, placebos.float().mean(0)[None])
+    ),
     "this lets an artefact live: "
     "a cure that is better by two may be so by chance": _no_error_at_all,
-    "this lets an artefact live: it has to beat every placebo, not one": _any_placebo,
+    "this lets an artefact live: it has to beat every placebo, not one": (
+        lambda cured, placebos: any(survives(cured, placebo[None]) for placebo in placebos)
+    ),
     "the same mistakes got both: "
     "take the differences first, and then their standard error": _unpaired,
 }

@@ -4,8 +4,8 @@ rewards; and the project.
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
-from itertools import permutations
+from functools import cache, partial
+from itertools import permutations, product
 from typing import Any, NamedTuple
 
 import torch
@@ -77,19 +77,11 @@ def _divided_twice(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
     return weights(q / root, k, heads, *mask)
 
 
-def _divided_by_root_of_d(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
-    return weights(q / math.sqrt(heads), k, heads, *mask)
-
-
 def _hidden_at_0(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
     e = _energies(q, k, heads)
     if mask:
         e = e.masked_fill(~mask[0], 0.0)
     return torch.softmax(e, -1)
-
-
-def _visible_hidden(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
-    return weights(q, k, heads, *(~seen for seen in mask))
 
 
 def _cut_without_transposing(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
@@ -107,10 +99,13 @@ weights.observe = with_gradients("q", "k")
 weights.mistakes = {
     "the energies are not divided by the square root of d / heads": _not_divided,
     "the energies are divided by d / heads: divide by its square root": _divided_twice,
-    "divided by the root of d: "
-    "each head's dot product has only d / heads terms": _divided_by_root_of_d,
+    "divided by the root of d: each head's dot product has only d / heads terms": (
+        lambda q, k, heads, *mask: weights(q / math.sqrt(heads), k, heads, *mask)
+    ),
     "hidden keys have the energy 0, a weight too: make it minus infinity": _hidden_at_0,
-    "True is visible: hide the others": _visible_hidden,
+    "True is visible: hide the others": (
+        lambda q, k, heads, *mask: weights(q, k, heads, *(~seen for seen in mask))
+    ),
     "cut into heads in the wrong order: "
     "first (B, C, heads, d / heads), then exchange C and heads": _cut_without_transposing,
 }
@@ -132,10 +127,6 @@ def read(alpha: Tensor, v: Tensor) -> Tensor:
     return transformer.joined(alpha @ shares)
 
 
-def _maps_averaged(alpha: Tensor, v: Tensor) -> Tensor:
-    return alpha.mean(1) @ v
-
-
 read.says = "two heads and three, each with its share; the gradients"
 read.cases = lambda: [
     (distribution(B, HEADS, C, L, sharp=2), numbers(B, L, d, seed=1)),
@@ -143,7 +134,22 @@ read.cases = lambda: [
 ]
 read.observe = with_gradients("alpha", "v")
 read.mistakes = {
-    "the maps are averaged: each head reads its own share of v": _maps_averaged,
+    "the maps are averaged: each head reads its own share of v": (
+        lambda alpha, v: alpha.mean(1) @ v
+    ),
+    "each head reads all of v, and all are added: it reads d / heads neighbours of v": (
+        lambda alpha, v: alpha.sum(1) @ v
+    ),
+    "each head reads all of v, and all are joined: it reads d / heads neighbours of v": (
+        lambda alpha, v: transformer.joined(alpha @ v[:, None])
+    ),
+    "a head's numbers are neighbours: cut v into (heads, d / heads), not (d / heads, heads)": (
+        lambda alpha, v: read(alpha, v.unflatten(2, (-1, alpha.shape[1])).mT.flatten(2))
+    ),
+    "v is cut in the wrong order: "
+    "first (B, L, heads, d / heads), then exchange L and heads": lambda alpha, v: read(
+        alpha, transformer.joined(v.reshape(len(v), alpha.shape[1], v.shape[1], -1))
+    ),
 }
 
 
@@ -164,10 +170,6 @@ def visible(places: int, words: int) -> Tensor:
     return mask
 
 
-def _places_in_order(places: int, words: int) -> Tensor:
-    return torch.ones(places + words, places + words).tril() > 0
-
-
 def _not_at_itself(places: int, words: int) -> Tensor:
     is_word = torch.arange(places + words) >= places
     return visible(places, words) & ~torch.diag(is_word)
@@ -186,9 +188,19 @@ visible.cases = lambda: [
     (2, 5),
 ]
 visible.mistakes = {
-    "a place sees only those before it: the whole picture was there first": _places_in_order,
+    "a place sees only those before it: the whole picture was there first": (
+        lambda places, words: torch.ones(places + words, places + words).tril() > 0
+    ),
     "a word may look at itself": _not_at_itself,
     "a word sees those after it: that is the caption which it should predict": _words_to_come,
+    "words see no places: each looks at all of them": (
+        lambda places, words: torch.block_diag(visible(places, 0), visible(0, words)) == 1
+    ),
+    "places look at words: they look at places alone": (
+        lambda places, words: (
+            visible(places, words) | (torch.arange(places + words) < places).unsqueeze(1)
+        )
+    ),
 }
 
 
@@ -235,6 +247,15 @@ one_more.cases = lambda: [
 ]
 one_more.mistakes = {
     "the word itself is missing: keep its key and value before it reads": _itself_missing,
+    "only the newest word is kept: keep the others, too": (
+        lambda q, k, v, *rest: (one_more(q, k, v, *rest)[0], (k, v))
+    ),
+    "the newest word is not kept: return the longer keys and values": (
+        lambda q, k, v, kept, heads: (one_more(q, k, v, kept, heads)[0], kept)
+    ),
+    "join along the axis of the words, 1: axis 0 is the batch": (
+        lambda q, k, v, kept, heads: torch.cat([kept[0], k])
+    ),
 }
 
 
@@ -273,14 +294,15 @@ def _lit_captions() -> list[tuple[Tensor, Tensor, Tensor]]:
     ]
 
 
-def _zeros_as_light(alpha: Tensor, light: Tensor, moved: Tensor) -> Tensor:
-    return torch.where(moved.view(-1, 1, 1), light.unsqueeze(1), alpha)
-
-
 force.says = "some heads and all, some words, and rows of zeros"
 force.cases = _lit_captions
 force.mistakes = {
-    "a row of zeros means that the maps stay": _zeros_as_light,
+    "a row of zeros means that the maps stay": (
+        lambda alpha, light, moved: torch.where(moved.view(-1, 1, 1), light.unsqueeze(1), alpha)
+    ),
+    "the other heads are moved: True in `moved` is a head that gets the light": (
+        lambda alpha, light, moved: force(alpha, light, ~moved)
+    ),
 }
 
 
@@ -307,20 +329,24 @@ def _gates() -> list[tuple[Tensor, Tensor, Tensor]]:
     ]
 
 
-def _sigmoid(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
-    return x + torch.sigmoid(g) * found
-
-
-def _without_tanh(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
-    return x + g * found
-
-
 gated.says = "a gate that is shut, open and negative; the gradients"
 gated.cases = _gates
 gated.observe = with_gradients("x", "found", "g")
 gated.mistakes = {
-    "a sigmoid is half open at g = 0: with tanh it is shut": _sigmoid,
-    "without the tanh nothing keeps it below 1": _without_tanh,
+    "a sigmoid is half open at g = 0: with tanh it is shut": (
+        lambda x, found, g: x + torch.sigmoid(g) * found
+    ),
+    "without the tanh nothing keeps it below 1": (lambda x, found, g: x + g * found),
+    "x is shut out as the gate opens: all of x stays": (
+        lambda x, found, g: x + torch.tanh(g) * (found - x)
+    ),
+    "the gate is at x: it is for what was found": lambda x, found, g: torch.tanh(g) * x + found,
+    "x is behind the gate, too: it is for what was found alone": (
+        lambda x, found, g: torch.tanh(g) * (x + found)
+    ),
+    "the tanh of the product: of g alone, and then times what was found": (
+        lambda x, found, g: x + torch.tanh(g * found)
+    ),
 }
 
 
@@ -387,10 +413,6 @@ def _blind_alone(stay: Callable[[Tensor], float], heads: int) -> list[float]:
     return [stay(_only(head, heads)) - dark for head in range(heads)]
 
 
-def _dark_not_taken_off(stay: Callable[[Tensor], float], heads: int) -> list[float]:
-    return [stay(~_only(head, heads)) for head in range(heads)]
-
-
 heard.says = "heads that say the same are heard, a mute one is not, and one disturbs"
 heard.cases = _juries
 heard.observe = _as_a_list
@@ -398,7 +420,17 @@ heard.mistakes = {
     "the artefact lives: heads that say the same look mute while the others speak; "
     "blind all but one": _lost_without_it,
     "`moved` are those that lose their maps": _blind_alone,
-    "a mute head scores: take away what stays with all heads blind": _dark_not_taken_off,
+    "a mute head scores: take away what stays with all heads blind": (
+        lambda stay, heads: [stay(~_only(head, heads)) for head in range(heads)]
+    ),
+    "what stays with all maps is taken away: take away what stays with none": (
+        lambda stay, heads: [
+            stay(~_only(head, heads)) - stay(~_all(heads)) for head in range(heads)
+        ]
+    ),
+    "True in `moved` loses its map: here it means that it keeps it": (
+        lambda *inputs: [-lost for lost in _lost_without_it(*inputs)]
+    ),
 }
 
 
@@ -443,6 +475,19 @@ def _lost_if_it_leaves(kept: Sequence[float], heads: int) -> list[float]:
     return [kept[-1] - kept[~(1 << head)] for head in range(heads)]
 
 
+def _of_coalitions(
+    weight: Callable[[int, int], float], kept: Sequence[float], heads: int
+) -> list[float]:
+    """What each head adds to all that may be seated before it, by a weight of their number."""
+    values = [0.0] * heads
+    for head, seated in product(range(heads), range(2**heads)):
+        with_it = seated | 1 << head
+        if with_it != seated:
+            share = weight(heads, seated.bit_count())
+            values[head] += share * (kept[with_it] - kept[seated])
+    return values
+
+
 shapley.says = (
     "four games of two to four heads: twins, a pair that works only together, one that disturbs"
 )
@@ -450,6 +495,18 @@ shapley.cases = _games
 shapley.observe = _as_a_list
 shapley.mistakes = {
     "this is what is lost without each head": _lost_if_it_leaves,
+    "all groups count alike (Banzhaf): those of middle size come up in fewer orders": partial(
+        _of_coalitions, lambda heads, before: 2.0 ** (1 - heads)
+    ),
+    "the m before it are drawn from the others: comb(heads - 1, m), not comb(heads, m)": partial(
+        _of_coalitions, lambda heads, before: 1 / heads / math.comb(heads, before)
+    ),
+    "the mean over the sizes is missing: divide by `heads`, too": partial(
+        _of_coalitions, lambda heads, before: 1 / math.comb(heads - 1, before)
+    ),
+    "one order alone: the mean over all orders is asked for": lambda kept, heads: [
+        kept[2 ** (head + 1) - 1] - kept[2**head - 1] for head in range(heads)
+    ],
 }
 
 
@@ -487,10 +544,6 @@ def _groups() -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def _without_baseline(log_p: Tensor, rewards: Tensor) -> Tensor:
-    return -(rewards * log_p).mean()
-
-
 def _one_mean_for_all(log_p: Tensor, rewards: Tensor) -> Tensor:
     advantage = rewards - rewards.mean()
     return -(advantage * log_p).mean()
@@ -506,9 +559,19 @@ group_loss.says = "groups that agree teach nothing; the gradient at log p"
 group_loss.cases = _groups
 group_loss.observe = with_gradients("log_p")
 group_loss.mistakes = {
-    "there is no baseline: take off the group's mean": _without_baseline,
+    "there is no baseline: take off the group's mean": (
+        lambda log_p, rewards: -(rewards * log_p).mean()
+    ),
     "one mean for all groups: every answer to an easy question would look good": _one_mean_for_all,
     "this is GRPO: do not divide by the standard deviation": _divided_by_deviation,
+    "each answer less another group's mean: keepdim=True leaves a mean in its row": (
+        lambda log_p, rewards: -((rewards - rewards.mean(1)) * log_p).mean()
+    ),
+    "less the mean of the other answers: the group's mean, of all its answers": (
+        lambda log_p, rewards: (
+            group_loss(log_p, rewards) * rewards.shape[1] / (rewards.shape[1] - 1)
+        )
+    ),
 }
 
 
