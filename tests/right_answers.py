@@ -502,6 +502,7 @@ def sums_over_all_words(decoder, optimiser, scaler, parts, half, most):
 @right("8.5")
 def empty_parts_passed_over(decoder, optimiser, scaler, parts, half, most):
     """The decoder does not run on a part without words."""
+    optimiser.zero_grad()  # to None: so it shows when the first part of a step begins
     with_words = [(a, y) for a, y in parts if (y != -1).any()]
     return sums_over_all_words(decoder, optimiser, scaler, with_words, half, most)
 
