@@ -110,13 +110,11 @@ def caption_folder(
             picture = None
             if rows is None:
                 picture = out / f"{name}.png"
-                plots.attention_figure(
-                    photo, first.words, first.alphas, first.betas, picture, captioner.view
-                )
+                plots.attention_figure(photo, first.words, first.alphas, first.betas, picture)
             moving = None
             if animate and first.words:  # a caption without words has no frames
                 moving = out / f"{name}.webp"
-                animation.animate(photo, first.words, first.alphas, moving, captioner.view)
+                animation.animate(photo, first.words, first.alphas, moving)
 
             # Last, so that a photograph of the table has all its files.
             if rows:

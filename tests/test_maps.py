@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from satcourse.lessons.mistakes import scene_mistakes
 from satlib.data import scenes
-from satlib.data.caption_set import CaptionSet, Example
+from satlib.data.caption_set import Example
 from satlib.data.entities import Entities
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
@@ -327,9 +327,8 @@ class TestBoxes:
         files = {number: (annotation(), [GIRL, CHILD]) for number in ("17", "18")}
         entities = Entities(entities_files.write(tmp_path / "entities", files))
         examples = tuple(Example(f"{number}_x.jpg", "test", REFERENCES) for number in (17, 18, 19))
-        data = CaptionSet("photos", examples)
         captioner = tiny.decided(attention, words=WORDS)
-        words = maps.measure_true(captioner, data, Reader(), examples, entities)
+        words = maps.measure_true(captioner, Reader(), examples, entities)
 
         # An even map has the box's share of the picture in the box.
         child_area = box(*CHILD_BOX).mean()
@@ -357,4 +356,4 @@ class TestBoxes:
 
         # The third photograph was annotated by nobody.
         with pytest.raises(SatlibError, match="has no boxes"):
-            maps.measure_true(captioner, data, Reader(), examples[2:], entities)
+            maps.measure_true(captioner, Reader(), examples[2:], entities)

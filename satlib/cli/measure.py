@@ -134,7 +134,7 @@ def ground(options: argparse.Namespace) -> None:
     reader = inputs.reader_of(recipe, captions, (options.split,), options, captioner)
     if entities:
         kind = "true"
-        words = maps.measure_true(captioner, captions, reader, examples, entities)
+        words = maps.measure_true(captioner, reader, examples, entities)
     else:
         kind = "generated"
         generated = evaluate.generate(captioner, reader, examples, options.beam)

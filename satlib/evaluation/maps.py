@@ -28,10 +28,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from satlib.data import scenes
 from satlib.data.batches import read_batches
-from satlib.data.caption_set import CaptionSet, Example
+from satlib.data.caption_set import Example
 from satlib.data.entities import Entities
 from satlib.data.features import Reader
-from satlib.data.images import SIZE, WHOLE, Box, seen_part
+from satlib.data.images import SIZE, Box
 from satlib.data.text import END, tokenise
 from satlib.errors import SatlibError
 from satlib.evaluation import metrics, statistics
@@ -303,7 +303,6 @@ def forced(
 
 def measure_true(
     captioner: Captioner,
-    data: CaptionSet,
     reader: Reader,
     examples: Sequence[Example],
     entities: Entities,
@@ -324,12 +323,8 @@ def measure_true(
         references = [list(dict.fromkeys(example.references)) for example in batch]
         maps = forced(captioner, images, references)
         for example, own, own_maps in zip(batch, references, maps, strict=True):
-            seen = WHOLE
-            # Only "crop" depends on the photograph's size, for which its file is opened.
-            if captioner.view != "whole":
-                seen = seen_part(data.photo(example).size, captioner.view)
             for reference, alphas in zip(own, own_maps, strict=True):
-                targets = _phrase_targets(entities, example, reference, seen)
+                targets = _phrase_targets(entities, example, reference)
                 measurements += measure(example.image_id, alphas, targets, peaked)
 
     if not measurements:
@@ -339,14 +334,9 @@ def measure_true(
     return measurements
 
 
-def _phrase_targets(
-    entities: Entities,
-    example: Example,
-    reference: str,
-    seen: Box,
-) -> list[Target]:
-    """The last words of a reference's phrases that have boxes in the seen part of a photograph."""
-    phrases = entities.phrases(example.image_id, tokenise(reference), seen)
+def _phrase_targets(entities: Entities, example: Example, reference: str) -> list[Target]:
+    """The last words of a reference's phrases that have boxes."""
+    phrases = entities.phrases(example.image_id, tokenise(reference))
     return [
         Target(phrase.head, phrase.kinds, in_boxes(phrase.boxes))
         for phrase in phrases
