@@ -19,6 +19,8 @@ from satlib.model.captioner import Captioner
 from satlib.model.objective import negative_log_likelihood
 
 EPOCH = 470  # batches
+BATCH = 64
+MOMENTUM = 0.9  # of the moving average
 Rewards = dict[int, list[float]]
 
 
@@ -39,7 +41,7 @@ def rewards() -> Rewards:
     return found
 
 
-def left(found: Rewards, each_length: bool, per_word: bool) -> np.ndarray:
+def remaining_variance(found: Rewards, each_length: bool, per_word: bool) -> np.ndarray:
     """The mean square of reward less baseline in each of ten epochs, in nats^2."""
     rng = np.random.default_rng(0)
     lengths = np.repeat(list(found), [len(own) for own in found.values()])
@@ -47,11 +49,14 @@ def left(found: Rewards, each_length: bool, per_word: bool) -> np.ndarray:
     squares = []
     for _ in range(10 * EPOCH):
         C = int(rng.choice(lengths))
-        number = C if each_length else 0
-        words = C if per_word else 1
-        reward = rng.choice(found[C], 64)
-        squares.append(np.square(reward - averages[number] * words).mean())
-        averages[number] = 0.9 * averages[number] + 0.1 * reward.mean() / words
+        average = C if each_length else 0  # which one serves this batch
+        scale = C if per_word else 1
+        reward = rng.choice(found[C], BATCH)
+        advantage = reward - averages[average] * scale
+        squares.append(np.square(advantage).mean())
+
+        kept = MOMENTUM * averages[average]
+        averages[average] = kept + (1 - MOMENTUM) * reward.mean() / scale
     return np.reshape(squares, (10, EPOCH)).mean(1)
 
 
@@ -63,7 +68,7 @@ def main() -> None:
         ("one for each length", True, False),
         ("one per word", False, True),
     ):
-        squares = left(found, each_length, per_word)
+        squares = remaining_variance(found, each_length, per_word)
         print(f"{name}: first epoch {squares[0]:.0f}, ten epochs {squares.mean():.0f} nats^2")
 
 

@@ -17,7 +17,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ LENGTHS = (6, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 16, 17,
 LONGEST = 37
 ENCODERS = ("vgg19", "efficientnet-lite0")
 IMAGES = 32  # in a batch of encoders and beam search
-CONTESTANTS = ("baseline", "satlib", "compiled")
+CONTESTANTS = ("baseline", "satlib", "compiled", "floor")
 PARTS = ("step", "encoders", "beam")
 Row = dict[str, Any]  # what was measured, by name
 Action = Callable[[], Any]
@@ -147,7 +147,8 @@ class Sizes:
 class Contestant:
     """A decoder with its training step.
 
-    "baseline", "satlib", or "compiled", which has the step of a word compiled by torch.compile.
+    "baseline", "satlib", "compiled", which has the step of a word compiled by torch.compile, or
+    "floor", which only multiplies the matrices of satlib's step: no step can be faster.
     """
 
     def __init__(self, name: str, sizes: Sizes, device: torch.device, precision: str) -> None:
@@ -190,6 +191,10 @@ class Contestant:
 
     def step(self, a: Tensor, captions: Tensor, lengths: Tensor) -> None:
         """Forward pass, backward pass, clipping and Adam, as in training."""
+        if self.name == "floor":
+            multiply(self.sizes, captions.shape[1], self.device)
+            return
+
         bf16 = self.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
             if isinstance(self.model, Baseline):
@@ -220,6 +225,27 @@ class Contestant:
                 self.step(a, captions, lengths)
 
         return words / timed(steps, self.device)
+
+
+def multiply(sizes: Sizes, C: int, device: torch.device) -> None:
+    """The matrix products of a step for captions of C words: of each y = x W', y W and y' x."""
+    B, L, D, n, K = sizes.B, sizes.L, sizes.D, sizes.n, sizes.K
+    # The keys, the gates' part in the words, and what the logits are made of.
+    once = [(B * L, D, n), (B * C, n, 4 * n), (B * C, n, n), (B * C, D, n), (B * C, n, K)]
+    # The query, the energies, and the gates' parts in the state and the context.
+    each_word = [(B, n, n), (B * L, n, 1), (B, n, 4 * n), (B, D, 4 * n)]
+
+    for rows, inputs, outputs in once + C * each_word:
+        x, W = _factors(rows, inputs, outputs, device)
+        y = x @ W.T  # forward
+        y @ W  # the gradient at x
+        y.T @ x  # the gradient at W
+
+
+@cache
+def _factors(rows: int, inputs: int, outputs: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Inputs x (rows, inputs) and weights W (outputs, inputs), made once."""
+    return torch.ones(rows, inputs, device=device), torch.ones(outputs, inputs, device=device)
 
 
 def timed(action: Action, device: torch.device) -> float:
@@ -372,7 +398,7 @@ def main() -> None:
     parser.add_argument("--batches", default="64", metavar="B,...")
     parser.add_argument(
         "--contestants",
-        default="baseline,satlib",
+        default="baseline,satlib,floor",
         metavar="NAME,...",
         help="also compiled",
     )

@@ -8,6 +8,7 @@ if both say so. Captions of drawn scenes: all of dev, with test set aside, by
 """
 
 import csv
+import math
 from pathlib import Path
 
 import torch
@@ -65,7 +66,7 @@ def bands(verdicts: list[Verdict]) -> list[how_sure.Band]:
 
 def counted(verdicts: list[Verdict], fitted: list[how_sure.Band]) -> list[how_sure.Band]:
     """The same bands, with other captions counted."""
-    ends = [band.least for band in fitted[1:]] + [2.0]
+    ends = [band.least for band in fitted[1:]] + [math.inf]
     found = []
     for band, end in zip(fitted, ends, strict=True):
         inside = [is_true for score, is_true in verdicts if band.least <= score < end]
@@ -73,21 +74,30 @@ def counted(verdicts: list[Verdict], fitted: list[how_sure.Band]) -> list[how_su
     return found
 
 
-def draw(axis: Axes, band_counts: list[how_sure.Band], label: str) -> None:
-    """The share of true captions of each band, with its 95 % interval (Wilson)."""
-    judged = torch.tensor([float(band.judged) for band in band_counts])
-    share = torch.tensor([float(band.true) for band in band_counts]) / judged
-
+def wilson(true: int, judged: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson, JASA 22, 1927)."""
     z = 1.96
+    share = true / judged
     middle = (share + z**2 / (2 * judged)) / (1 + z**2 / judged)
     variance = share * (1 - share) / judged + z**2 / (4 * judged**2)
-    reach = z * variance.sqrt() / (1 + z**2 / judged)
-    below = (share - middle + reach).clamp(min=0)
-    above = (middle + reach - share).clamp(min=0)
+    reach = z * math.sqrt(variance) / (1 + z**2 / judged)
+    return middle - reach, middle + reach
 
-    shift = 0.06 if label == "set aside" else -0.06
-    places = torch.arange(BANDS) + shift
-    axis.errorbar(places, share, yerr=torch.stack([below, above]), fmt="o", capsize=4, label=label)
+
+def draw(axis: Axes, band_counts: list[how_sure.Band], label: str, shift: float) -> None:
+    """The share of true captions of each band, with its interval, beside each other."""
+    for place, band in enumerate(band_counts):
+        share = band.true / band.judged
+        low, high = wilson(band.true, band.judged)
+        axis.errorbar(
+            place + shift,
+            share,
+            yerr=[[share - low], [max(high - share, 0)]],
+            fmt="o",
+            capsize=4,
+            color="#0072b2" if label == "dev" else "#d55e00",
+            label=label if place == 0 else None,
+        )
 
 
 def main() -> None:
@@ -105,9 +115,9 @@ def main() -> None:
 
         fitted = bands(fit)
         counts[hash_of(captioner)[:8]] = {"model": name, "bands": fitted}
-        for label, verdicts in (("dev", fit), ("set aside", check)):
+        for label, verdicts, shift in (("dev", fit, -0.06), ("set aside", check, 0.06)):
             band_counts = counted(verdicts, fitted)
-            draw(axis, band_counts, label)
+            draw(axis, band_counts, label, shift)
             for band in band_counts:
                 print(f"{name}, {label}: {band.true} of {band.judged} from score {band.least:.2f}")
 

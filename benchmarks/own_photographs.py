@@ -44,10 +44,10 @@ def main(model: str, *names: str) -> None:
 
     rows = []
     for size, kept in RUNS:
-        examples = old.split("train")[:kept] + own.shortened(size).examples
-        data = replace(both, examples=examples)
         start = time.process_time()
         if size:
+            examples = old.split("train")[:kept] + own.shortened(size).examples
+            data = replace(both, examples=examples)
             run = work / f"{size}-{kept}"
             captioner = loop.train(chosen, data, vectors, run, start=Path(model))
         else:

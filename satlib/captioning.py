@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from satlib import files
 from satlib.errors import SatlibError
@@ -67,7 +67,6 @@ def caption_folder(
         SatlibError: there is no such model, or the table is another's, in use, damaged or cannot
             be written. A photograph that cannot be read has a result with the error in it instead.
     """
-    from satlib.evaluation import animation, plots
     from satlib.model import installed
     from satlib.model.captioner import Captioner
 
@@ -80,46 +79,74 @@ def caption_folder(
         captioner = model
     else:
         captioner = Captioner.load(model or installed.PHOTOGRAPHS, installed.device())
-    if sample:
-        describe = partial(captioner.samples, count=sample, temperature=temperature, seed=seed)
-        how = f"temperature {temperature:g} seed {seed}"
-    else:
-        # A narrower beam has fewer captions.
-        beam = max(beam or captioner.recipe.decoding.beam, best)
-        describe = partial(captioner.captions, beam=beam)
-        how = f"beam {beam}"
-    count = sample or best
+    decoding = _decoding(captioner, best, beam, sample, temperature, seed)
 
     if table is None:
         opened = nullcontext()
     else:
-        opened = _opened(Path(table), f"{captioner.id} {how}")
+        opened = _opened(Path(table), f"{captioner.id} {decoding.name}")
     with opened as rows:
-        if rows:
-            paths = rows.waiting(paths, count)
+        if rows is not None:
+            paths = rows.waiting(paths, decoding.count)
 
-        batches = _captioned(describe, paths, captioner.encoder.at_once, rows)
+        batches = _captioned(decoding.describe, paths, captioner.encoder.at_once, rows)
         for path, photo, captions in batches:
             if isinstance(photo, SatlibError):
                 yield Result(path, error=photo)
                 continue
-            first = captions[0]
-            captions = captions[:count]
 
             name = _name_of(path)
-            picture = None
-            if rows is None:
-                picture = out / f"{name}.png"
-                plots.attention_figure(photo, first.words, first.alphas, first.betas, picture)
-            moving = None
-            if animate and first.words:  # a caption without words has no frames
-                moving = out / f"{name}.webp"
-                animation.animate(photo, first.words, first.alphas, moving)
+            picture = out / f"{name}.png" if rows is None else None
+            # A caption without words has no frames.
+            moving = out / f"{name}.webp" if animate and captions[0].words else None
+            _draw(photo, captions[0], picture, moving)
 
+            captions = captions[: decoding.count]
             # Last, so that a photograph of the table has all its files.
-            if rows:
+            if rows is not None:
                 rows.add(path, captions)
             yield Result(path, captions, picture, moving)
+
+
+class _Decoding(NamedTuple):
+    """A way from photographs to captions."""
+
+    describe: Callable[[Sequence["Image"]], list[list["Caption"]]]
+    name: str  # in the table, behind the model's
+    count: int  # of captions of each photograph that are wanted
+
+
+def _decoding(
+    captioner: "Captioner",
+    best: int,
+    beam: int | None,
+    sample: int,
+    temperature: float,
+    seed: int,
+) -> _Decoding:
+    """The way that the arguments of `caption_folder` ask for."""
+    if sample:
+        draw = partial(captioner.samples, count=sample, temperature=temperature, seed=seed)
+        return _Decoding(draw, f"temperature {temperature:g} seed {seed}", sample)
+
+    # A narrower beam has fewer captions.
+    beam = max(beam or captioner.recipe.decoding.beam, best)
+    return _Decoding(partial(captioner.captions, beam=beam), f"beam {beam}", best)
+
+
+def _draw(
+    photo: "Image",
+    caption: "Caption",
+    picture: Path | None,
+    moving: Path | None,
+) -> None:
+    """Draw where each word looked: the maps side by side, and as an animation."""
+    from satlib.evaluation import animation, plots
+
+    if picture is not None:
+        plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture)
+    if moving is not None:
+        animation.animate(photo, caption.words, caption.alphas, moving)
 
 
 def _photographs(photos: Sequence[Path | str], out: Path) -> list[Path]:
@@ -185,7 +212,8 @@ def _read(path: Path, rows: "Table | None") -> "Image | SatlibError":
 
     # Returned, not raised: one broken file must not end the captioning of thousands.
     try:
-        if rows:
+        # Refused now, before anything is computed: a name that no table can hold.
+        if rows is not None:
             rows.name_of(path)
         if path.is_dir():  # one without photographs, or it would have been searched
             raise SatlibError(f"{path} has no images; check the path")
@@ -277,6 +305,7 @@ class Table:
 
         raw = files.read_bytes(self.path) if self.path.exists() else b""
         heading = _lines([MACHINE])
+        # An empty file, or a heading that a kill cut short.
         if heading.encode().startswith(raw):
             self._append(heading[len(raw) :])
             return []
@@ -306,6 +335,7 @@ class Table:
             files.note(f"{self.path}: the last line was unfinished, and is dropped")
         if columns == EARLIER_MACHINE:
             rows = [[*row, ""] for row in rows]
+            # The file itself: replacing a link would leave its target as it was.
             files.write_text(self.file, _lines([MACHINE, *rows]))
             files.note(f"{self.path}: its rows name no model; they stay, and count for none")
         return rows

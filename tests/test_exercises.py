@@ -176,12 +176,26 @@ ANSWERS = (
     (
         "4.6",
         lambda f, *x: [torch.stack(p.unbind(1)[1:], 1) for p in f(*x)],
-        "logits: wrong shape",
+        "1 missing at the beginning of axis 1 (logits: wrong shape",
     ),
+    ("1.8", lambda f, *x: [*zip(*f(*x))], "the results go together place by place"),  # noqa: B905
+    ("3.1", lambda f, text: text.lower().split(), "'runs.' is no word: "),
+    (
+        "3.1",
+        lambda f, text: [w for x in f(text) for w in x.split("-")],
+        "'t-shirt' is one word: '-'",
+    ),
+    ("3.4", lambda f, *x: [[i for i in b if i] for b in f(*x)], "caption 0 is in no batch"),
+    ("3.4", lambda f, *x: 2 * f(*x), "caption 0 comes 2 times"),
     ("10.6", lambda f, x, *y: x.copy_(f(x, *y)), "it changes its input x"),
     ("5.2", lambda f, x: f(x).detach().numpy(), "keep to tensors"),
     # A tie, a zero, a silent caption, a capital, a list for a prefix.
     ("0.1", lambda f, p, q: f(p + 1e-6, q), "of the labels, 1 live wrongly"),
+    (
+        "2.4",
+        lambda f, signal, modules, pooled: f(signal, modules, pooled[1:]),
+        "it raises IndexError: pop from empty list; more is taken off the list than is in it",
+    ),
     ("7.4", lambda f, *x: 1 / (1 / f(*x)), "it raises ZeroDivisionError"),
     ("7.7", lambda f, x, y: f(*zip(*filter(all, zip(x, y)))), "CHAIR_s: wrong value"),  # noqa: B905
     ("7.8", lambda f, x: f(x).title(), "the lie is not in small letters"),
@@ -200,6 +214,7 @@ class TestWhatIsSaid:
     def test_another_form_of_the_right_numbers_is_right(self):
         for id, form in (
             ("0.1", torch.Tensor.numpy),
+            ("1.3", lambda parts: [part.numpy() for part in parts]),
             ("1.1", iter),
             ("1.7", torch.stack),
             ("2.5", list),

@@ -26,6 +26,16 @@ FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "this is the square root of what is asked for": torch.sqrt,
     "this is 1 divided by what is asked for": torch.reciprocal,
 }
+# What torch and Python say of a mistake, and what that means.
+EXCEPTIONS: Mapping[str, str] = {
+    "pop from empty list": "more is taken off the list than is in it",
+    "non-empty": "there is nothing to join: the list of tensors is empty",
+    "values to unpack": "there are not as many parts, or axes, as names for them",
+    "cannot be multiplied": "the left factor's last axis must be as long as the right one's first",
+    "must match the size": "compare the axes from the last: one is missing, or in another place",
+    "out of range": "the last of n places is n - 1",
+    "out of bounds": "the last of n places is n - 1",
+}
 SHIFTS = {"one place too late": 1, "one place too early": -1}
 STEPS = (torch.softmax, torch.log_softmax, torch.mean, torch.sum)
 
@@ -36,6 +46,12 @@ class Claim(NamedTuple):
     sentence: str
     one: Tensor
     other: Tensor
+
+
+def exception(message: str) -> str:
+    """What an exception's message means, as "; more is taken off ..."; "" if nobody knows."""
+    known = (f"; {meaning}" for words, meaning in EXCEPTIONS.items() if words in message)
+    return next(known, "")
 
 
 def relation(expected: Any, got: Any) -> str | None:
@@ -78,7 +94,13 @@ def _of_parts(expected: Parts, got: Parts) -> str | None:
 
 
 def _of_sequences(expected: list[Any], got: list[Any]) -> str | None:
-    """The relation of lists: another order, the numbers', the first wrong element's, or too few."""
+    """The relation of lists: pairs, another order, the numbers', the first wrong element's, or
+    too few.
+    """
+    are_lists = all(isinstance(x, (list, tuple)) for x in (*expected, *got))
+    if are_lists and not difference(expected, [*zip(*got, strict=False)]):
+        return "the results go together place by place: give a list of each kind"
+
     right_elements = sorted(map(repr, expected))
     elements = sorted(map(repr, got))
     # Reversed tensors need a look of their own: a repr shows a few digits, and no tolerance.
@@ -165,10 +187,29 @@ def _about_axes(expected: Tensor, got: Tensor) -> Iterator[Claim]:
         yield Claim(sentence, expected, got.squeeze())
         yield Claim("an axis of size 1 is missing", expected.squeeze(), got)
 
+    if expected.dim() == got.dim():
+        yield from _about_lengths(expected, got)
+
     # The first permutation is the order as it is.
     for order in [*permutations(range(expected.dim()))][1:]:
         sentence = f"axes swapped: they are in the order {order}"
         yield Claim(sentence, expected.permute(order), got)
+
+
+def _about_lengths(expected: Tensor, got: Tensor) -> Iterator[Claim]:
+    """Claims about an axis that ends too early or too late, or begins so."""
+    for axis in range(expected.dim()):
+        length, right_length = got.shape[axis], expected.shape[axis]
+        both = min(length, right_length)
+        more = abs(length - right_length)
+        verdict = "missing" if length < right_length else "too many"
+        # Where nothing is left to compare, everything is equal.
+        if more and both:
+            for place, first in (("end", 0), ("beginning", -both)):
+                of_axis = f" of axis {axis}" if expected.dim() > 1 else ""
+                sentence = f"{more} {verdict} at the {place}{of_axis}"
+                right_part = expected.narrow(axis, first, both)
+                yield Claim(sentence, right_part, got.narrow(axis, first, both))
 
 
 def _about_steps(expected: Tensor, got: Tensor) -> Iterator[Claim]:

@@ -189,17 +189,11 @@ def _judge(task: Task, answer: Any) -> None:
                 # What is wrong with the results before it explains more.
                 if any(trial.problem for trial in trials):
                     break
-                # torch says which sizes do not fit, but not whose they are.
-                shapes = _shapes(task, case) if "shape" in str(failed) else ""
-                raise calls.Failed(f"{failed}{shapes}") from None
+                raise calls.Failed(_failure(task, case, str(failed))) from None
     except calls.Blank:
         raise Wrong(task.id, task.todo, blank=True) from None
     except calls.Failed as failed:
-        message = str(failed)
-        # An exception's own words do not say what to do; the other failures' do.
-        if message.startswith("it raises"):
-            message += _asked(task)
-        raise Wrong(task.id, message) from None
+        raise Wrong(task.id, str(failed)) from None
 
     if any(trial.problem for trial in trials):
         raise Wrong(task.id, _explain(task, answer, trials))
@@ -271,6 +265,25 @@ def is_blank(answer: Any) -> bool:
 
 
 # The message about a wrong answer.
+
+
+def _failure(task: Task, case: tuple[Any, ...], message: str) -> str:
+    """What to say of a call that failed: a known mistake that fails alike, or what is asked."""
+    # The other failures' own words say what to do.
+    if not message.startswith("it raises"):
+        return message
+
+    for known, mistake in task.mistakes.items():
+        try:
+            calls.run(partial(task.observe, mistake, *copy.deepcopy(case)), task.seconds)
+        except calls.Failed as failed:
+            # After it comes the learner's line.
+            if message.startswith(str(failed)):
+                return known
+
+    # torch says which sizes do not fit, but not whose they are.
+    shapes = _shapes(task, case) if "shape" in message or "size" in message else ""
+    return f"{message}{diagnosis.exception(message)}{shapes}{_asked(task)}"
 
 
 def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:

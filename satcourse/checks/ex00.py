@@ -28,24 +28,6 @@ def _case(seed: int) -> tuple[Tensor, Tensor]:
     return here, elsewhere
 
 
-def _likelier_than_usual(here: Tensor, elsewhere: Tensor) -> Tensor:
-    p, word = here.max(1)
-    return p > elsewhere.mean(0)[word]
-
-
-def _other_words_too(here: Tensor, elsewhere: Tensor) -> Tensor:
-    p = here.amax(1)
-    return p > elsewhere.amax(1).quantile(0.95)
-
-
-def _any_word(here: Tensor, elsewhere: Tensor) -> Tensor:
-    return (here > elsewhere.quantile(0.95, dim=0)).any(1)
-
-
-def _probability_to_beat(here: Tensor, elsewhere: Tensor) -> Tensor:
-    return here.amax(1) > 0.95
-
-
 def _counts(expected: Tensor, got: Tensor) -> str:
     """What the check says of labels that are wrong in a way of their own."""
     wrongly_alive = (got & ~expected).sum()
@@ -68,10 +50,20 @@ evidence.cases = lambda: [
     (torch.tensor([[0.6, 0.4]]), torch.tensor([[0.6, 0.4]] * 20)),
 ]
 evidence.mistakes = {
-    'an "and" that is likelier than usual lives: '
-    "at how many places elsewhere is it as likely?": _likelier_than_usual,
-    "a word is compared with other words: take its own column of elsewhere": _other_words_too,
-    "only the label, the likeliest word here, is on trial": _any_word,
-    "0.95 is a share of the places, not a probability to beat": _probability_to_beat,
+    "the label is the likeliest word of each place: along axis 1 of here": (
+        lambda here, elsewhere: here.amax(0) > elsewhere[:, here.argmax(0)].quantile(0.95, dim=0)
+    ),
+    'an "and" that is likelier than usual lives: at how many places elsewhere is it as likely?': (
+        lambda here, elsewhere: here.amax(1) > elsewhere.mean(0)[here.argmax(1)]
+    ),
+    "a word is compared with other words: take its own column of elsewhere": (
+        lambda here, elsewhere: here.amax(1) > elsewhere.amax(1).quantile(0.95)
+    ),
+    "only the label, the likeliest word here, is on trial": (
+        lambda here, elsewhere: (here > elsewhere.quantile(0.95, dim=0)).any(1)
+    ),
+    "0.95 is a share of the places, not a probability to beat": (
+        lambda here, elsewhere: here.amax(1) > 0.95
+    ),
 }
 evidence.advise = _counts

@@ -82,7 +82,8 @@ def _logits_and_gradient(answer: Answer, step: Speaker, s: Tensor, y: Caption) -
     observe = with_gradients("s", parts=parts)
 
     def logits(s: Tensor) -> object:
-        found = answer(step, s, y)
+        # As ints, since a learner's own words, fed back, may be tensors.
+        found = answer(lambda y, s: step(y if y is None else int(y), s), s, y)
         # Stacked logits are as good as a list of them.
         return [*found] if getattr(found, "ndim", 0) == 2 else found
 
@@ -100,15 +101,8 @@ def _fed_its_own_words(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:
 
 
 def _told_too_early(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:
-    found: list[Tensor] = []
-    for true_word in y:
-        logits, s, _ = step(true_word, s)
-        found.append(logits)
-    return found
-
-
-def _taught_in_the_first_state(step: Speaker, s: Tensor, y: Caption) -> list[Tensor]:
-    return taught(lambda before, _: step(before, s), s, y)
+    words = iter(y)
+    return taught(lambda _, s: step(next(words), s), s, y)
 
 
 taught.says = "logits of captions of six words and of one, and their gradient at the first state"
@@ -117,7 +111,12 @@ taught.observe = _logits_and_gradient
 taught.mistakes = {
     "it is fed what it says itself: the teacher tells it the true word": _fed_its_own_words,
     "each word is told before it is asked for: before the first there is None": _told_too_early,
-    "each step begins with the first state: hand the new state on": _taught_in_the_first_state,
+    "each step begins with the first state: hand the new state on": (
+        lambda step, s, y: taught(lambda before, _: step(before, s), s, y)
+    ),
+    "the first word is never asked for: before it step is given None": (
+        lambda step, s, y: _told_too_early(step, s, y[:-1])
+    ),
 }
 
 
@@ -137,18 +136,6 @@ def greedy(step: Speaker, s: Tensor, longest: int) -> Said:
     return words, weights
 
 
-def _said_in_the_first_state(step: Speaker, s: Tensor, longest: int) -> Said:
-    return greedy(lambda y, _: step(y, s), s, longest)
-
-
-def _begun_with_the_end_mark(step: Speaker, s: Tensor, longest: int) -> Said:
-    return greedy(lambda y, s: step(END if y is None else y, s), s, longest)
-
-
-def _not_fed_back(step: Speaker, s: Tensor, longest: int) -> Said:
-    return greedy(lambda y, s: step(None, s), s, longest)
-
-
 greedy.says = (
     "a decoder that stops by itself after five words, one that stops at once, "
     "and one that has to be stopped"
@@ -157,10 +144,15 @@ greedy.cases = _speakers
 greedy.given = lambda step, s, longest: f"longest = {longest}"
 greedy.parts = ("the words", "the weights")
 greedy.mistakes = {
-    "each step begins with the first state: hand the new state on": _said_in_the_first_state,
-    "0 is fed first, and 0 is the end mark: "
-    "before the first word there is None": _begun_with_the_end_mark,
-    "the word just said is not fed back": _not_fed_back,
+    "each step begins with the first state: hand the new state on": (
+        lambda step, s, longest: greedy(lambda y, _: step(y, s), s, longest)
+    ),
+    "0 is fed first, and 0 is the end mark: before the first word there is None": (
+        lambda step, s, longest: greedy(lambda y, s: step(END if y is None else y, s), s, longest)
+    ),
+    "the word just said is not fed back": (
+        lambda step, s, longest: greedy(lambda y, s: step(None, s), s, longest)
+    ),
 }
 
 
@@ -179,30 +171,30 @@ def attend(e: Tensor, a: Tensor) -> Both:
     return alpha @ a, alpha
 
 
-def _scores_as_weights(e: Tensor, a: Tensor) -> Both:
-    return e @ a, e
-
-
-def _best_alone(e: Tensor, a: Tensor) -> Both:
-    return a[e.argmax()], 1.0 * (e == e.max())
-
-
-def _sigmoids(e: Tensor, a: Tensor) -> Both:
-    return e.sigmoid() @ a, e.sigmoid()
-
-
-attend.says = "z, the weights and their gradients, for scores below 1, of 100 and of -200"
+attend.says = "z and the weights, for scores below 1, of 100 and of -200"
 attend.cases = lambda: [
     (numbers(L, seed=1), numbers(L, D)),
     # An exp of 100 overflows in float32, and one of -200 is 0.
     (torch.tensor([100.0, 101, -200]), numbers(3, 3, seed=2)),
 ]
 attend.parts = ("z", "the weights")
-attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
-    "the scores weigh the inputs as they are: a softmax comes first": _scores_as_weights,
-    "an argmax has no gradient: a softmax lets the others share": _best_alone,
-    "a sigmoid asks each input alone: a softmax makes them share": _sigmoids,
+    "the scores weigh the inputs as they are: a softmax comes first": lambda e, a: (e @ a, e),
+    "an argmax has no gradient: a softmax lets the others share": (
+        lambda e, a: (a[e.argmax()], 1.0 * (e == e.max()))
+    ),
+    "the scores are divided by their sum: a softmax takes their exp first": (
+        lambda e, a: (e / e.sum() @ a, e / e.sum())
+    ),
+    "z is the best input alone: the others have a share, too": (
+        lambda e, a: (a[e.argmax()], e.softmax(0))
+    ),
+    "summed over each input's numbers: the sum is over the inputs": (
+        lambda e, a: (e.softmax(0) * a.sum(1), e.softmax(0))
+    ),
+    "a sigmoid asks each input alone: a softmax makes them share": (
+        lambda e, a: (e.sigmoid() @ a, e.sigmoid())
+    ),
 }
 
 
@@ -220,18 +212,6 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(e.masked_fill(~mask, -torch.inf), 1)
 
 
-def _padding_alone(e: Tensor, mask: Tensor) -> Tensor:
-    return masked_weights(e, ~mask)
-
-
-def _scores_of_zero(e: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(e * mask, 1)
-
-
-def _low_scores(e: Tensor, mask: Tensor) -> Tensor:
-    return torch.softmax(e.masked_fill(~mask, -100), 1)
-
-
 masked_weights.says = "sentences of 5, 3, 2 and 1 words, some scores 200 below their padding's"
 masked_weights.cases = lambda: [
     (
@@ -246,9 +226,13 @@ masked_weights.cases = lambda: [
 ]
 masked_weights.observe = with_gradients("e")
 masked_weights.mistakes = {
-    "the mask is the wrong way round: only padding has weight": _padding_alone,
-    "a score of 0 still has a weight: exp(0) = 1": _scores_of_zero,
-    "padding of -100 beats a score of -200: only -inf is below all": _low_scores,
+    "the mask is the wrong way round: only padding has weight": (
+        lambda e, mask: masked_weights(e, ~mask)
+    ),
+    "a score of 0 still has a weight: exp(0) = 1": lambda e, mask: torch.softmax(e * mask, 1),
+    "padding of -100 beats a score of -200: only -inf is below all": (
+        lambda e, mask: torch.softmax(e.masked_fill(~mask, -100), 1)
+    ),
 }
 
 
@@ -273,32 +257,21 @@ def _score_case(B: int, n: int) -> tuple[Tensor, ...]:
     return a, s, W_a, W_s, b, v
 
 
-def _state_of_another_sentence(a: Tensor, s: Tensor, *weights: Tensor) -> Tensor:
-    W_a, W_s, b, v = weights
-    from_state = (s @ W_s.T).unsqueeze(0)  # (1, B, m)
-    return torch.tanh(a @ W_a.T + from_state + b) @ v
-
-
-def _matrices_swapped(a: Tensor, s: Tensor, *weights: Tensor) -> Tensor:
-    W_a, W_s, b, v = weights
-    return score(a, s, W_s, W_a, b, v)
-
-
-def _score_without_tanh(a: Tensor, s: Tensor, *weights: Tensor) -> Tensor:
-    W_a, W_s, b, v = weights
-    from_state = (s @ W_s.T).unsqueeze(1)
-    return (a @ W_a.T + from_state + b) @ v
-
-
 score.says = "scores and gradients of three sentences of three words, and of one sentence of five"
 # As many sentences as words, or one: an axis in the wrong place raises no error.
 score.cases = lambda: [_score_case(3, 3), _score_case(1, L)]
 score.observe = with_gradients("a", "s", "W_a", "W_s", "b", "v")
 score.mistakes = {
-    "a state meets the words of its own sentence: "
-    "give it an axis for them": _state_of_another_sentence,
-    "W_a is for a, W_s for s": _matrices_swapped,
-    "the tanh is missing": _score_without_tanh,
+    "a state meets the words of its own sentence: give it an axis for them": (
+        lambda a, s, W_a, W_s, b, v: torch.tanh(a @ W_a.T + s @ W_s.T + b) @ v
+    ),
+    "W_a is for a, W_s for s": lambda a, s, W_a, W_s, b, v: score(a, s, W_s, W_a, b, v),
+    "the tanh is missing": (
+        lambda a, s, W_a, W_s, b, v: (a @ W_a.T + (s @ W_s.T)[:, None] + b) @ v
+    ),
+    "b is added outside the tanh": (
+        lambda a, s, W_a, W_s, b, v: score(a, s, W_a, W_s, 0 * b, v) + b @ v
+    ),
 }
 
 
@@ -322,9 +295,12 @@ def _looks_case(C: int, n: int) -> Both:
     return alpha, own
 
 
-def _column_by_row(alpha: Tensor, own: Tensor) -> Both:
-    column = torch.arange(len(alpha))
-    return alpha.argmax(1) == own, column == own
+def _diagonal(place: Answer) -> Answer:
+    """`looks` with another place(t, C, L) of the diagonal."""
+    return lambda alpha, own: (
+        alpha.argmax(1) == own,
+        place(torch.arange(len(alpha)), *alpha.shape) == own,
+    )
 
 
 looks.says = "shorter, longer and equal sentences"
@@ -335,7 +311,19 @@ looks.cases = lambda: [
 ]
 looks.parts = ("the peak on its word", "the diagonal on its word")
 looks.mistakes = {
-    "of C rows and L columns, row t does not cross the diagonal in column t": _column_by_row,
+    "of C rows and L columns, row t does not cross the diagonal in column t": _diagonal(
+        lambda t, C, n: t
+    ),
+    "the place is rounded to the nearest: round it down": _diagonal(
+        lambda t, C, n: ((t + 0.5) / C * n).round()
+    ),
+    "from the first place to the last, rounded down: the diagonal's place "
+    "is that of the middle of row t": _diagonal(lambda t, C, n: t * (n - 1) // (C - 1)),
+    "from the first place to the last, rounded: the diagonal's place "
+    "is that of the middle of row t": _diagonal(lambda t, C, n: (t * (n - 1) / (C - 1)).round()),
+    "one answer for each row: here is one for each column": (
+        lambda alpha, own: (alpha.argmax(0) == own, own)
+    ),
 }
 
 
@@ -364,10 +352,15 @@ def _glances(seed: int, on: Answer) -> tuple[Tensor, Tensor, Tensor]:
     return torch.where(drawn_to, on(own, noun), own), own, noun
 
 
-def _all_determiners(peak: Tensor, own: Tensor, noun: Tensor) -> Both:
-    on_noun = 100 * (peak == noun).float().mean()
-    on_next = 100 * (peak == own + 1).float().mean()
-    return on_noun, on_next
+def _of_distances(kept: Callable[[Tensor], Tensor]) -> Answer:
+    """`noun_or_next` of the determiners with kept(how many words on the noun is)."""
+
+    def answer(peak: Tensor, own: Tensor, noun: Tensor) -> Tensor:
+        those = kept(noun - own)
+        hits = torch.stack([peak == noun, peak == own + 1])[:, those]
+        return 100 * hits.float().mean(1)
+
+    return answer
 
 
 noun_or_next.says = "a model that looks at nouns lives; two that look one word on and two do not"
@@ -380,7 +373,18 @@ noun_or_next.cases = lambda: [
 noun_or_next.parts = ("percent on the noun", "percent on the next word")
 noun_or_next.mistakes = {
     "the artefact lives: a model that always looks one word on "
-    "scores wherever the noun is the next word": _all_determiners,
+    "scores wherever the noun is the next word": _of_distances(lambda distance: distance > 0),
+    "those whose noun is the next word are kept, and they cannot tell": _of_distances(
+        lambda distance: distance == 1
+    ),
+    "a noun two words on is left out, and it can tell": _of_distances(
+        lambda distance: distance > 2
+    ),
+    "divided by all determiners: divide by those whose noun is not next": (
+        lambda peak, own, noun: [
+            part * (noun > own + 1).float().mean() for part in noun_or_next(peak, own, noun)
+        ]
+    ),
 }
 
 
@@ -416,9 +420,15 @@ def _lit_case(n: int) -> tuple[Answer, Answer, Tensor, Tensor]:
     return _read, _write, x, numbers(D, seed=1)
 
 
-def _states_of_the_sentence(encode: Answer, write: Answer, x: Tensor, s: Tensor) -> Words:
-    words = [int(write(z, s).argmax()) for z in encode(x)]
-    return words, words
+def _alone(state: Answer) -> Answer:
+    """`lit` with another state(encode, x, i) of word i alone."""
+
+    def answer(encode: Answer, write: Answer, x: Tensor, s: Tensor) -> Words:
+        inside, _ = lit(encode, write, x, s)
+        states = [state(encode, x, i) for i in range(len(x))]
+        return inside, [int(write(z, s).argmax()) for z in states]
+
+    return answer
 
 
 lit.says = "the words for each of 9 and of 6 places, read in their sentence and alone"
@@ -426,5 +436,20 @@ lit.cases = lambda: [_lit_case(9), _lit_case(6)]
 lit.parts = ("in the sentence", "alone")
 lit.mistakes = {
     "the artefact lives: a state of the whole sentence has heard the other words; "
-    "encode each word again, alone": _states_of_the_sentence,
+    "encode each word again, alone": _alone(lambda encode, x, i: encode(x)[i]),
+    "the words before are encoded, too: each word alone": _alone(
+        lambda encode, x, i: encode(x[: i + 1])[-1]
+    ),
+    "the words after are encoded, too: each word alone": _alone(
+        lambda encode, x, i: encode(x[i:])[0]
+    ),
+    "0 is a word, too: leave the others out, and encode a sentence of one": _alone(
+        lambda encode, x, i: encode(torch.where(torch.arange(len(x)) == i, x, 0))[i]
+    ),
+    "encode takes a sentence: a word taken out of x is only a number": _alone(
+        lambda encode, x, i: encode(x[i])
+    ),
+    "write takes one state: a sentence of one word has one, in a row": _alone(
+        lambda encode, x, i: encode(x[i : i + 1])
+    ),
 }

@@ -32,14 +32,6 @@ def places(maps: Tensor) -> Tensor:
     return maps.flatten(2).transpose(1, 2)
 
 
-def _reshaped(maps: Tensor) -> Tensor:
-    return maps.reshape(len(maps), -1, maps.shape[1])
-
-
-def _column_by_column(maps: Tensor) -> Tensor:
-    return places(maps.transpose(2, 3))
-
-
 places.says = "every place of a grid of 2 x 4 and of 2 x 2, row by row"
 places.cases = lambda: [
     (numbers(2, D, H, W),),
@@ -47,8 +39,12 @@ places.cases = lambda: [
     (numbers(1, 4, 2, 2, seed=1),),
 ]
 places.mistakes = {
-    "reshape mixes places: the channels must become the last axis first": _reshaped,
-    "the places go down the columns: place 1 is to the right of place 0": _column_by_column,
+    "reshape mixes places: the channels must become the last axis first": (
+        lambda maps: maps.reshape(len(maps), -1, maps.shape[1])
+    ),
+    "the places go down the columns: place 1 is to the right of place 0": (
+        lambda maps: places(maps.transpose(2, 3))
+    ),
 }
 
 
@@ -81,6 +77,20 @@ def _stride_too_early(layers: Layers) -> int:
     return side
 
 
+def _side(next_jump: Callable[[int, int], int]) -> Answer:
+    """`receptive_field` with another next_jump(jump, stride)."""
+
+    def answer(layers: Layers) -> int:
+        side = 1
+        jump = 1
+        for kernel, stride in layers:
+            side += (kernel - 1) * jump
+            jump = next_jump(jump, stride)
+        return side
+
+    return answer
+
+
 receptive_field.says = "five networks, VGG-19 up to conv5_4 among them"
 receptive_field.cases = lambda: [
     ([(3, 1)],),
@@ -92,6 +102,15 @@ receptive_field.cases = lambda: [
 ]
 receptive_field.mistakes = {
     "a layer's own stride counts for the layers above it, not for itself": _stride_too_early,
+    "the layers are read from the top: jumps grow from the pixels upwards": lambda layers: (
+        receptive_field(layers[::-1])
+    ),
+    "strides multiply: after strides of 2 and 3 a jump is 6": _side(
+        lambda jump, stride: jump + stride - 1
+    ),
+    "only one stride counts: the strides of all layers below multiply": _side(
+        lambda jump, stride: stride
+    ),
 }
 
 
@@ -106,10 +125,6 @@ def unpool(values: Tensor, pooled: Tensor) -> Tensor:
     return functional.max_unpool2d(values, switches, (2, 2))
 
 
-def _spread(values: Tensor, pooled: Tensor) -> Tensor:
-    return values.repeat_interleave(2, 2).repeat_interleave(2, 3)
-
-
 unpool.says = (
     "each value where its window had its first maximum, "
     "zeros elsewhere, in windows of four zeros, too"
@@ -119,8 +134,19 @@ unpool.cases = lambda: [
     # After a ReLU and a rounding windows have several largest values, or nothing but zeros.
     (numbers(1, 4, 3, 3, seed=2), numbers(1, 4, 6, 6, seed=3).relu().round()),
 ]
+
+
+def _several_in_a_window(expected: Tensor, got: Tensor) -> str | None:
+    share = functional.avg_pool2d(1.0 * (got != 0), 2)
+    several = "a window has several values: only the first of its largest gets one"
+    return several if share.max() > 1 / 4 else None
+
+
+unpool.advise = _several_in_a_window
 unpool.mistakes = {
-    "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": _spread,
+    "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": (
+        lambda values, pooled: values.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    ),
 }
 
 
@@ -169,32 +195,29 @@ def _through_blocks(answer: Answer, signal: Tensor, pooled: list[Tensor]) -> obj
     return answer(signal, _blocks(), [*pooled])
 
 
-def _down_with(convolve: Answer, rectify: Answer = torch.relu) -> Answer:
-    """`down` with other steps: convolve(signal, module) and rectify(signal)."""
+def _transposed(signal: Tensor, module: nn.Conv2d) -> Tensor:
+    return functional.conv_transpose2d(signal, module.weight, padding=1)
+
+
+def _down_with(
+    convolve: Answer = _transposed,
+    rectify: Answer = torch.relu,
+    order: Answer = reversed,
+    next_map: int = -1,
+) -> Answer:
+    """`down` with other steps: convolve(signal, module) and rectify(signal); or in another order."""
 
     def answer(signal: Tensor, modules: nn.Sequential, pooled: list[Tensor]) -> Tensor:
-        for module in reversed(modules):
+        for module in order(modules):
             if isinstance(module, nn.Conv2d):
                 signal = convolve(signal, module)
             elif isinstance(module, nn.ReLU):
                 signal = rectify(signal)
             else:
-                signal = unpool(signal, pooled.pop())
+                signal = unpool(signal, pooled.pop(next_map))
         return signal
 
     return answer
-
-
-def _transposed(signal: Tensor, module: nn.Conv2d) -> Tensor:
-    return functional.conv_transpose2d(signal, module.weight, padding=1)
-
-
-def _transposed_with_bias(signal: Tensor, module: nn.Conv2d) -> Tensor:
-    return functional.conv_transpose2d(signal, module.weight, module.bias, padding=1)
-
-
-def _convolved_again(signal: Tensor, module: nn.Conv2d) -> Tensor:
-    return functional.conv2d(signal, module.weight, padding=1)
 
 
 down.says = "signals of both signs, through three convolutions, three ReLUs and two poolings"
@@ -202,11 +225,25 @@ down.cases = lambda: [_down_case(1), _down_case(2)]
 down.observe = _through_blocks
 down.mistakes = {
     "a convolution is undone by its transpose: functional.conv_transpose2d": _down_with(
-        _convolved_again
+        lambda signal, module: functional.conv2d(signal, module.weight, padding=1)
     ),
-    "without bias: on the way down nothing is added": _down_with(_transposed_with_bias),
+    "a transposed convolution flips the kernel, too, not only the channels": _down_with(
+        lambda signal, module: functional.conv2d(signal, module.weight.transpose(0, 1), padding=1)
+    ),
+    "without bias: on the way down nothing is taken off": _down_with(
+        lambda signal, module: _transposed(signal - module.bias[:, None, None], module)
+    ),
+    "without bias: on the way down nothing is added": _down_with(
+        lambda signal, module: functional.conv_transpose2d(
+            signal, module.weight, module.bias, padding=1
+        )
+    ),
     "a ReLU is a ReLU on the way down, too: what is negative ends there": _down_with(
-        _transposed, rectify=lambda signal: signal
+        rectify=lambda signal: signal
+    ),
+    "the modules go upwards: the way down begins with the last": _down_with(order=list),
+    "the maps begin with the first: the one that was pooled last comes first": _down_with(
+        next_map=0
     ),
 }
 
@@ -217,14 +254,6 @@ def cosines(a: Tensor, q: Tensor) -> Tensor:
     (L, D), (D,) -> (L,).
     """
     return functional.cosine_similarity(a, q[None])
-
-
-def _dot_products(a: Tensor, q: Tensor) -> Tensor:
-    return a @ q
-
-
-def _length_of_q_left(a: Tensor, q: Tensor) -> Tensor:
-    return functional.normalize(a, dim=1) @ q
 
 
 def _one_of_the_rows() -> tuple[Tensor, Tensor]:
@@ -239,8 +268,23 @@ cosines.cases = lambda: [
     _one_of_the_rows(),
 ]
 cosines.mistakes = {
-    "a dot product prefers long vectors: divide by the lengths": _dot_products,
-    "divided by the vectors' lengths only: q has a length too": _length_of_q_left,
+    "a dot product prefers long vectors: divide by the lengths": lambda a, q: a @ q,
+    "divided by the vectors' lengths only: q has a length too": (
+        lambda a, q: functional.normalize(a, dim=1) @ q
+    ),
+    "divided by the length of q only: each row has a length, too": lambda a, q: a @ q / q.norm(),
+    "that is one length for the whole of a: each row has its own": (
+        lambda a, q: a @ q / a.norm() / q.norm()
+    ),
+    "these are lengths of columns of a: each row has its own": (
+        lambda a, q: a / a.norm(dim=0) @ q / q.norm()
+    ),
+    "a length is the root of the sum of squares: the root is missing": (
+        lambda a, q: a @ q / a.square().sum(1) / q.square().sum()
+    ),
+    "this is a correlation: nothing is subtracted from a cosine's vectors": (
+        lambda a, q: cosines(a - a.mean(1, keepdim=True), q - q.mean())
+    ),
 }
 
 
@@ -289,18 +333,17 @@ def _exhibits() -> list[tuple[Any, ...]]:
     ]
 
 
-def _other_places(
-    picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place]
-) -> float:
-    others = [picture(channel, other) for other in places if other != place]
-    return _mean_correlation(picture(channel, place), others)
-
-
-def _itself_too(
-    picture: Picture, channel: int, place: Place, channels: list[int], places: list[Place]
-) -> float:
-    all_maps = [picture(other, place) for other in channels]
-    return _mean_correlation(picture(channel, place), all_maps)
+def _likeness_of(chosen: Callable[[bool, bool], bool]) -> Answer:
+    """`likeness` to the pictures that chosen(is the map the same, is the place the same)."""
+    return lambda picture, channel, place, channels, places: _mean_correlation(
+        picture(channel, place),
+        [
+            picture(other, where)
+            for other in channels
+            for where in places
+            if chosen(other == channel, where == place)
+        ],
+    )
 
 
 likeness.says = (
@@ -310,6 +353,19 @@ likeness.cases = _exhibits
 likeness.given = lambda *_: "pictures that the map makes, then pictures that the place makes"
 likeness.mistakes = {
     "the artefact lives: you keep the map and change the place, "
-    "and all that you see is that places differ": _other_places,
-    "the exhibit is compared with itself, too, and that is always 1": _itself_too,
+    "and all that you see is that places differ": _likeness_of(
+        lambda same_map, same_place: same_map and not same_place
+    ),
+    "the exhibit is compared with itself, too, and that is always 1": _likeness_of(
+        lambda same_map, same_place: same_place
+    ),
+    "two things change, the map and the place: change the map alone": _likeness_of(
+        lambda same_map, same_place: not same_map and not same_place
+    ),
+    "every place is there: a control changes the map and keeps the place": _likeness_of(
+        lambda same_map, same_place: not same_map
+    ),
+    "whatever is not the exhibit is there: change the map, keep the place": _likeness_of(
+        lambda same_map, same_place: not same_map or not same_place
+    ),
 }

@@ -3,7 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import torch
@@ -37,10 +38,6 @@ def words(caption: str) -> list[str]:
     return tokenise(caption)
 
 
-def _ended_by_hyphens(caption: str) -> list[str]:
-    return re.findall(r"\w+", caption.lower())
-
-
 words.says = (
     "capital letters, accents, digits, punctuation, apostrophes, hyphens, and an empty caption"
 )
@@ -55,9 +52,27 @@ words.cases = lambda: [
     ('one_two; "three": four?',),
     ("",),
 ]
-words.mistakes = {
-    'apostrophes and hyphens end a word: "t-shirt" is one word': _ended_by_hyphens,
-}
+
+
+def _first_odd_word(expected: list[str], got: list[str]) -> str | None:
+    """What is wrong with the first word that is not the one asked for."""
+    if [word.lower() for word in got] == expected:
+        return "capital letters are left: the words are in lower case"
+
+    pairs = zip_longest(got, expected, fillvalue="")
+    odd, asked = next(pair for pair in pairs if pair[0] != pair[1])
+    if re.search(r"^[\W_]|[\W_]$", odd):
+        return f"{odd!r} is no word: one begins and ends with a letter or digit"
+    if re.search(r"[^\w'-]|_", odd):
+        return f"{odd!r} is not one word: only hyphens and apostrophes hold a word together"
+    if asked and odd.startswith(asked):
+        return f"{odd!r} is not one word: punctuation ends one, with or without a space"
+    if odd and asked.startswith(odd):
+        return f"{asked!r} is one word: {asked[len(odd)]!r} belongs to it"
+    return None
+
+
+words.advise = _first_odd_word
 
 
 @exercise("3.2", "The words worth knowing", difficulty=2, minutes=8, equation="section 5.1")
@@ -68,15 +83,17 @@ def vocabulary(captions: Sequence[str], size: int) -> list[str]:
     return Vocabulary.from_captions(captions, size).to_json()
 
 
-def _unsorted(captions: Sequence[str], size: int) -> list[str]:
-    counts = Counter(word for caption in captions for word in tokenise(caption))
-    return [word for word, _ in counts.most_common(size - 2)]
+def _ranked(key: Callable[[int, str], Any], tokens: Tokeniser = tokenise) -> Answer:
+    """`vocabulary` in the order of key(how often, word), of other words."""
+
+    def answer(captions: Sequence[str], size: int) -> list[str]:
+        counts = Counter(word for caption in captions for word in tokens(caption))
+        return sorted(counts, key=lambda word: key(counts[word], word))[: size - 2]
+
+    return answer
 
 
-def _cut_before_sorting(captions: Sequence[str], size: int) -> list[str]:
-    kept = _unsorted(captions, size)
-    # With 99 words there is room for all of them, in their right order.
-    return [word for word in vocabulary(captions, 99) if word in kept]
+_unsorted = _ranked(lambda times, word: -times)
 
 
 vocabulary.says = "three vocabularies, equally frequent words among them"
@@ -87,8 +104,25 @@ vocabulary.cases = lambda: [
     (["Zebras, cats!", "two zebras; two cats"], 4),
 ]
 vocabulary.mistakes = {
-    "chance cuts between equally frequent words: sort, then cut": _cut_before_sorting,
+    "chance cuts between equally frequent words: sort, then cut": (
+        # With 99 words there is room for all of them, in their right order.
+        lambda captions, size: [
+            word for word in vocabulary(captions, 99) if word in _unsorted(captions, size)
+        ]
+    ),
     "equally frequent words stand in the order of their captions: sort them": _unsorted,
+    "two of the `size` places are the special words'": (
+        lambda captions, size: vocabulary(captions, size + 2)
+    ),
+    "the alphabet alone decides: the most frequent words come first": _ranked(
+        lambda times, word: word
+    ),
+    "the rarest words come first: the most frequent ones are asked for": _ranked(
+        lambda times, word: (times, word)
+    ),
+    "the captions are split at spaces, and punctuation stays: use words() of 3.1": _ranked(
+        lambda times, word: (-times, word), tokens=lambda text: text.lower().split()
+    ),
 }
 
 
@@ -113,59 +147,49 @@ def _as_letters(counts: Counts) -> Counts:
     return {" ".join(word): times for word, times in counts.items()}
 
 
-def _neighbours(words: Counts) -> Counter[Pieces]:
-    """How often each pair of neighbouring pieces is said."""
+def _neighbours(words: Counts, within: Callable[..., Any] = list) -> Counter[Pieces]:
+    """How often each pair of neighbouring pieces is said; `within`: which pairs of a word count."""
     pairs: Counter[Pieces] = Counter()
     for pieces, times in words.items():
-        for pair in pairwise(pieces.split()):
+        for pair in within(pairwise(pieces.split())):
             pairs[pair] += times
     return pairs
 
 
-def _joined(words: Counts, pair: Pieces) -> Counts:
-    """The words with this pair joined wherever it stands."""
+def _joined(words: Counts, pair: Pieces, most: int = 0) -> Counts:
+    """The words with this pair joined wherever it stands, or so many times in a word at most."""
     first, second = pair
     joined = first + second
     # Whole pieces only: the "a" of "ba" is not the piece "a".
     place = re.compile(rf"(?<!\S){re.escape(first)} {re.escape(second)}(?!\S)")
-    return {place.sub(joined, pieces): times for pieces, times in words.items()}
+    return {place.sub(joined, pieces, most): times for pieces, times in words.items()}
 
 
-def _each_word_once(counts: Counts, number: int) -> Merges:
-    return byte_pairs(dict.fromkeys(counts, 1), number)
+def _across_borders(words: Counts, pair: Pieces) -> Counts:
+    old, new = " ".join(pair), "".join(pair)
+    return {pieces.replace(old, new): times for pieces, times in words.items()}
 
 
-def _once_in_a_word(counts: Counts, number: int) -> Merges:
-    words = _as_letters(counts)
-    merges: Merges = []
-    for _ in range(number):
-        pairs: Counter[Pieces] = Counter()
-        for pieces, times in words.items():
-            for pair in set(pairwise(pieces.split())):
-                pairs[pair] += times
-        merges.append(min(pairs, key=lambda pair: (-pairs[pair], pair)))
-        words = _joined(words, merges[-1])
-    return merges
+def _sorted(pairs: Counter[Pieces]) -> list[Pieces]:
+    return sorted(pairs, key=lambda pair: (-pairs[pair], pair))
 
 
-def _last_in_the_alphabet(counts: Counts, number: int) -> Merges:
-    words = _as_letters(counts)
-    merges: Merges = []
-    for _ in range(number):
-        pairs = _neighbours(words)
-        merges.append(max(pairs, key=lambda pair: (pairs[pair], pair)))
-        words = _joined(words, merges[-1])
-    return merges
+def _merged_with(
+    neighbours: Answer = _neighbours,
+    choose: Answer = lambda pairs: _sorted(pairs)[0],
+    join: Answer = _joined,
+) -> Answer:
+    """`byte_pairs` with another step."""
 
+    def answer(counts: Counts, number: int) -> Merges:
+        words = _as_letters(counts)
+        merges: Merges = []
+        for _ in range(number):
+            merges.append(choose(neighbours(words)))
+            words = join(words, merges[-1])
+        return merges
 
-def _only_letters(counts: Counts, number: int) -> Merges:
-    pairs = _neighbours(_as_letters(counts))
-    merges: Merges = []
-    for _ in range(number):
-        pair = min(pairs, key=lambda pair: (-pairs[pair], pair))
-        merges.append(pair)
-        pairs[pair] = 0  # it is not joined a second time while others are left
-    return merges
+    return answer
 
 
 byte_pairs.says = "the pairs of four texts, in order, ties among them"
@@ -178,10 +202,27 @@ byte_pairs.cases = lambda: [
     ({"aaab": 2}, 3),
 ]
 byte_pairs.mistakes = {
-    "each word counts once: a pair counts as often as its word is said": _each_word_once,
-    "a pair counts as often as it is in a word": _once_in_a_word,
-    "of equally frequent pairs the first in the alphabet is joined": _last_in_the_alphabet,
-    "only letters are joined: count again after each pair is joined": _only_letters,
+    "each word counts once: a pair counts as often as its word is said": (
+        lambda counts, number: byte_pairs(dict.fromkeys(counts, 1), number)
+    ),
+    "a pair counts as often as it is in a word": _merged_with(
+        neighbours=partial(_neighbours, within=set)
+    ),
+    "of equally frequent pairs the first in the alphabet is joined": _merged_with(
+        choose=lambda pairs: max(pairs, key=lambda pair: (pairs[pair], pair))
+    ),
+    "of equally frequent pairs you join the one seen first: the alphabet decides": _merged_with(
+        choose=lambda pairs: max(pairs, key=pairs.get)
+    ),
+    "parts of pieces are joined: only whole pieces are neighbours": _merged_with(
+        join=_across_borders
+    ),
+    "a pair is joined once in a word: join it wherever it stands": _merged_with(
+        join=partial(_joined, most=1)
+    ),
+    "only letters are joined: count again after each pair is joined": (
+        lambda counts, number: _sorted(_neighbours(_as_letters(counts)))[:number]
+    ),
 }
 
 
@@ -218,9 +259,21 @@ def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
         return batches
 
 
-def _lengths_for_numbers(lengths: list[int], size: int) -> list[list[int]]:
-    batches = same_length_batches(lengths, size)
-    return [[lengths[i] for i in batch] for batch in batches]
+def _worst_of_batches(expected: dict[str, Any], got: dict[str, Any]) -> str | None:
+    fault = next(name for name in expected if expected[name] != got[name])
+    times = got["how often each caption comes"]
+    if fault == "how often each caption comes":
+        if 0 in times:
+            missing = times.index(0)
+            return f"caption {missing} is in no batch: what is left of a length makes a batch, too"
+        return f"caption {times.index(max(times))} comes {max(times)} times"
+    return {
+        "batches that hold several lengths": "a batch holds several lengths: "
+        "begin another one with each length",
+        "batches that are too large": "a batch is larger than `size`: cut it up",
+        "how many batches": "there are more batches than needed: "
+        "captions of one length fill a batch before the next begins",
+    }.get(fault)
 
 
 same_length_batches.says = (
@@ -234,8 +287,13 @@ same_length_batches.cases = lambda: [
     ([3], 1),
 ]
 same_length_batches.observe = _look_at_batches
+same_length_batches.advise = _worst_of_batches
 same_length_batches.mistakes = {
-    "a batch holds the captions' numbers, not their lengths": _lengths_for_numbers,
+    "a batch holds the captions' numbers, not their lengths": (
+        lambda lengths, size: [
+            [lengths[i] for i in batch] for batch in same_length_batches(lengths, size)
+        ]
+    ),
 }
 
 
@@ -258,20 +316,6 @@ def _look_at_loss(answer: Answer, losses: Tensor, lengths: Tensor) -> Any:
     return {"the mean": loss, **found} if isinstance(found, dict) else loss
 
 
-def _padding_counted(losses: Tensor, lengths: Tensor) -> Tensor:
-    return losses.mean()
-
-
-def _mean_of_means(losses: Tensor, lengths: Tensor) -> Tensor:
-    rows = zip(losses, lengths, strict=True)
-    means = [word_loss(row.unsqueeze(0), length.unsqueeze(0)) for row, length in rows]
-    return sum(means, torch.tensor(0.0)) / len(means)
-
-
-def _one_word_too_many(losses: Tensor, lengths: Tensor) -> Tensor:
-    return word_loss(losses, (lengths + 1).clamp(max=losses.shape[1]))
-
-
 def _counted_by_losses(losses: Tensor, lengths: Tensor) -> Tensor:
     true = torch.arange(losses.shape[1]) < lengths[:, None]
     kept = losses * true
@@ -286,9 +330,27 @@ word_loss.cases = lambda: [
 ]
 word_loss.observe = _look_at_loss
 word_loss.mistakes = {
-    "padding is counted": _padding_counted,
-    "a mean of means: every word counts the same": _mean_of_means,
-    "one word too many: n words have places 0 to n - 1": _one_word_too_many,
+    "padding is counted": lambda losses, lengths: losses.mean(),
+    "the sum is of true words, but padding is counted where you divide": (
+        lambda losses, lengths: word_loss(losses, lengths) * lengths.sum() / losses.numel()
+    ),
+    "divided by the number of captions: divide by that of their words": (
+        lambda losses, lengths: word_loss(losses, lengths) * lengths.sum() / len(losses)
+    ),
+    "padding is in the sum: only the divisor is right": (
+        lambda losses, lengths: losses.sum() / lengths.sum()
+    ),
+    "the last word is left out: n words have places 0 to n - 1": (
+        lambda losses, lengths: word_loss(losses, lengths - 1)
+    ),
+    "a mean of means: every word counts the same": (
+        lambda losses, lengths: (
+            sum(row[:n].mean() for row, n in zip(losses, lengths, strict=True)) / len(losses)
+        )
+    ),
+    "one word too many: n words have places 0 to n - 1": (
+        lambda losses, lengths: word_loss(losses, (lengths + 1).clamp(max=losses.shape[1]))
+    ),
     "a word whose loss is 0 is a word, too": _counted_by_losses,
 }
 
@@ -322,19 +384,6 @@ def _look_at_inputs(answer: Answer, captions: Tensor, E: Tensor) -> Any:
     return observe(lambda E: answer(captions, E), E)
 
 
-def _not_shifted(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
-    return E[captions], captions
-
-
-def _end_mark_first(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
-    return E[captions.roll(1, 1)], captions
-
-
-def _end_mark_left_out(captions: Tensor, E: Tensor) -> tuple[Tensor, Tensor]:
-    inputs, targets = inputs_and_targets(captions, E)
-    return inputs[:, :-1], targets[:, :-1]
-
-
 inputs_and_targets.says = (
     "captions of five, two and one id: zeros before the first word, the end mark the last target"
 )
@@ -342,9 +391,24 @@ inputs_and_targets.cases = _captions
 inputs_and_targets.parts = ("inputs", "targets")
 inputs_and_targets.observe = _look_at_inputs
 inputs_and_targets.mistakes = {
-    "not shifted: each word goes in when it is asked for itself": _not_shifted,
-    "before the first word there are zeros, not the end mark's row": _end_mark_first,
-    "the end mark is no target, and never learned": _end_mark_left_out,
+    "not shifted: each word goes in when it is asked for itself": (
+        lambda captions, E: (E[captions], captions)
+    ),
+    "before the first word there are zeros, not the end mark's row": (
+        lambda captions, E: (E[captions.roll(1, 1)], captions)
+    ),
+    "the end mark is no target, and never learned": (
+        lambda captions, E: [part[:, :-1] for part in inputs_and_targets(captions, E)]
+    ),
+    "the word after it goes in: it is the word before that goes in": (
+        lambda captions, E: (functional.pad(E[captions[:, 1:]], (0, 0, 0, 1)), captions)
+    ),
+    "the zeros go in last: they go in before the first word": (
+        lambda captions, E: (functional.pad(E[captions[:, :-1]], (0, 0, 0, 1)), captions)
+    ),
+    "each word goes in for itself, but the first: the words are not shifted": (
+        lambda captions, E: (functional.pad(E[captions[:, 1:]], (0, 0, 1, 0)), captions)
+    ),
 }
 
 

@@ -83,15 +83,17 @@ def caption(options: argparse.Namespace) -> int:
     results = captioning.caption_folder(
         options.photos,
         captioner,
-        options.table,
-        options.out,
-        options.best,
-        options.beam,
-        options.animate,
-        options.sample or 0,
-        options.temperature,
-        options.seed,
+        table=options.table,
+        out=options.out,
+        best=options.best,
+        beam=options.beam,
+        animate=options.animate,
+        sample=options.sample or 0,
+        temperature=options.temperature,
+        seed=options.seed,
     )
+    # The captions that were judged were the best of a search.
+    bands = [] if options.sample else how_sure.bands_of(captioner)
     found = []  # without the maps, which would fill the memory
     left_out = 0
     for result in results:
@@ -99,10 +101,7 @@ def caption(options: argparse.Namespace) -> int:
             print(f"satlib: {result.error}", file=sys.stderr)
             left_out += 1
             continue
-        # The captions that were judged were the best of a search.
-        band = None
-        if not options.sample:
-            band = how_sure.band_of(captioner, result.captions[0].confidence)
+        band = how_sure.band_of(bands, result.captions[0].confidence)
         found.append(_as_json(result, model, band))
         if not options.json:
             _print(result, band)
@@ -119,8 +118,11 @@ def caption(options: argparse.Namespace) -> int:
 
 def _as_json(result: captioning.Result, model: Path, band: "Band | None") -> dict[str, Any]:
     """A photograph as --json prints it (docs/scripts.md)."""
-    captions = [{"model": str(model), **caption.to_json()} for caption in result.captions]
-    captions[0]["true_of_such"] = band and f"{band.true} of {band.judged}"
+    captions = []
+    for caption in result.captions:
+        captions.append({"model": str(model), **caption.to_json(), "true_of_such": None})
+    if band:
+        captions[0]["true_of_such"] = f"{band.true} of {band.judged}"
     return {
         "image": str(result.path),
         "picture": str(result.picture) if result.picture else None,

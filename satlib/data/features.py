@@ -38,7 +38,8 @@ class Record(NamedTuple):
     modified: int
 
 
-_LINES = msgspec.json.Decoder(tuple[str, Record])  # of a journal: ["a.jpg",[row,bytes,modified]]
+# A line of a journal: ["a.jpg",[row,bytes,modified]].
+_JOURNAL_LINE = msgspec.json.Decoder(tuple[str, Record])
 
 
 class Manifest(msgspec.Struct):
@@ -48,16 +49,18 @@ class Manifest(msgspec.Struct):
     format: Literal["satlib features 5", "satlib features 6"]
     home: str  # the folder of the photographs, or "drawn"
     encoder: str
-    weights: str
+    weights: str  # their hash
     grid: tuple[int, int]
     dim: int
     images: dict[str, Record] = {}
 
     def save(self, folder: Path) -> None:
         """Write it, with one line per image."""
+        # {"format":...,"images":{} without its last two brackets, which come after the images.
+        head = msgspec.json.encode(msgspec.structs.replace(self, images={}))[:-2]
         # 100,000 images in one line would be more than most editors open.
-        encoded = msgspec.json.encode(self).replace(b'],"', b'],\n"')
-        write_text(folder / MANIFEST, encoded.decode())
+        lines = [msgspec.json.encode({name: record})[1:-1] for name, record in self.images.items()]
+        write_text(folder / MANIFEST, (head + b",\n".join(lines) + b"}}").decode())
 
     def outdated(self, examples: Iterable[Example]) -> set[str]:
         """The ids of the images whose vectors are missing, or whose files have changed since."""
@@ -96,7 +99,7 @@ def read_manifest(folder: Path, expected: Manifest | None = None) -> Manifest:
         # What a kill has cut off, a line without an end, does not count.
         whole_lines, _, _ = journal.read_bytes().rpartition(b"\n")
         try:
-            manifest.images |= _LINES.decode_lines(whole_lines)
+            manifest.images |= _JOURNAL_LINE.decode_lines(whole_lines)
         except msgspec.DecodeError as error:
             raise SatlibError(f"{journal} is damaged ({error}); {advice}") from error
     return manifest

@@ -41,7 +41,12 @@ TABLES = ("captions.csv", "captions.txt", "metadata.csv", "metadata.jsonl")
 # Where the images may lie, relative to the file that lists them: mirrors name it differently.
 FOLDERS = (
     "",
-    *["Images", "images", "imgs", "Flicker8k_Dataset", "flickr30k-images", "flickr30k_images"],
+    "Images",
+    "images",
+    "imgs",
+    "Flicker8k_Dataset",
+    "flickr30k-images",
+    "flickr30k_images",
 )
 
 # What a table's columns are called. There may be several of captions: text_0 to text_4.
@@ -94,22 +99,32 @@ def located(names: Sequence[str], home: Path, own: str = "") -> dict[str, Path]:
     capitals or not; so are COCO's photographs of 2014 by their names of 2017. What is not found is
     expected in `home` itself.
     """
-    folders = [home / folder for folder in (own, f"images/{own}", *FOLDERS)]
-    # One tells for all: COCO has 123,287. But a Mac writes "é" as e and an accent.
-    photos = next((f for f in folders for name in names[:1] if (f / name).is_file()), None)
-    paths = {name: (photos or home) / name for name in names}
-    doubtful = [name for name in paths if photos is None or not name.isascii()]
-    lost = [name for name in doubtful if not paths[name].is_file()]
+    # The first tells for all: to look for each of COCO's 123,287 takes long.
+    folder_of_first = None
+    for folder in (own, f"images/{own}", *FOLDERS):
+        if names and (home / folder / names[0]).is_file():
+            folder_of_first = home / folder
+            break
+    paths = {name: (folder_of_first or home) / name for name in names}
 
-    found: dict[str, Path | None] = {}
-    for file in images.files_in(home) if lost else []:
-        for name in {_spelt(file.name), _spelt(file.relative_to(home).as_posix())}:
-            # Two images of one name: nobody knows which is meant.
-            found[name] = None if name in found else file
+    # A Mac writes "é" as e and an accent.
+    doubtful = [name for name in paths if folder_of_first is None or not name.isascii()]
+    lost = [name for name in doubtful if not paths[name].is_file()]
+    found = _by_name(home) if lost else {}
     for name in lost:
         of_2017 = re.sub(r"^(\w+/)?COCO_\w+_", "", name)
         paths[name] = found.get(_spelt(name)) or found.get(of_2017) or paths[name]
     return paths
+
+
+def _by_name(home: Path) -> dict[str, Path | None]:
+    """The image files below a folder, by their names and by their paths in it."""
+    found: dict[str, Path | None] = {}
+    for file in images.files_in(home):
+        for name in {_spelt(file.name), _spelt(file.relative_to(home).as_posix())}:
+            # Two images of one name: nobody knows which is meant.
+            found[name] = None if name in found else file
+    return found
 
 
 def _spelt(name: str) -> str:
@@ -311,6 +326,7 @@ def _csv(table: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
 
             # The csv module collects the fields beyond the last column under None.
             surplus = row.pop(None, [])
+            # The commas of an unquoted caption were taken for columns.
             if surplus and not _kind(columns[-1]):
                 raise SatlibError(
                     f"{table}, line {last}: too many columns; "

@@ -7,10 +7,10 @@ them, for photographs from the verdicts of two readers who did not see the score
 """
 
 import json
+from collections.abc import Sequence
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from satlib.model.captioner import Captioner
 from satlib.model.encoders import hash_of
@@ -36,16 +36,13 @@ class Band(NamedTuple):
 
 def bands_of(captioner: Captioner) -> list[Band]:
     """The bands of a captioner, the lowest scores first; none if nobody judged its captions."""
+    counts = json.loads(COUNTS.read_text(encoding="utf-8"))
     # By its weights: what is trained further is another model, whatever its name.
-    return [Band(*band) for band in _counts().get(hash_of(captioner)[:8], {}).get("bands", [])]
+    known = counts.get(hash_of(captioner)[:8])
+    return [Band(*band) for band in known["bands"]] if known else []
 
 
-def band_of(captioner: Captioner, score: float) -> Band | None:
-    """The band that a caption's score lies in, if any of the captioner's captions were judged."""
-    below = [band for band in bands_of(captioner) if band.least <= score]
+def band_of(bands: Sequence[Band], score: float) -> Band | None:
+    """The band that a caption's score lies in; None without any."""
+    below = [band for band in bands if band.least <= score]
     return below[-1] if below else None
-
-
-@cache
-def _counts() -> dict[str, Any]:
-    return json.loads(COUNTS.read_text(encoding="utf-8"))

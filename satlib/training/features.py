@@ -4,6 +4,7 @@ Each batch's images are appended to the journal once their vectors are written, 
 at any moment, and a stopped extraction resumes.
 """
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -107,10 +108,7 @@ def extract(
         missing = [example for example in data.examples if example.image_id not in manifest.images]
         todo = list(enumerate(missing, first_row))
 
-        # As many batches in each process, because they wait for each other; the last may be empty.
-        offset = batch_size * ranks.rank
-        starts = range(offset, len(todo) + offset, batch_size * ranks.size)
-        batches = [todo[start : start + batch_size] for start in starts]
+        batches = _own_batches(todo, batch_size, ranks)
 
         name = f"{data.name} by {encoder.name}"
         bar = held.enter_context(
@@ -130,11 +128,24 @@ def extract(
                 journal.writelines(msgspec.json.encode(item) + b"\n" for item in part.items())
             journal.flush()
 
+        # Windows deletes no file that is open.
         journal.close()
         if ranks.first:
             _save(manifest, folder)
         ranks.any()  # the others wait until the first has written the manifest
     return FeatureStore(folder)
+
+
+def _own_batches(
+    todo: Sequence[tuple[int, Example]], batch_size: int, ranks: distributed.Ranks
+) -> list[Sequence[tuple[int, Example]]]:
+    """The batches of this process, of which the last may be empty.
+
+    Every process has as many, because after each batch they wait for each other.
+    """
+    turns = math.ceil(len(todo) / (batch_size * ranks.size))
+    starts = [batch_size * (turn * ranks.size + ranks.rank) for turn in range(turns)]
+    return [todo[start : start + batch_size] for start in starts]
 
 
 def _begun(folder: Path, manifest: Manifest, data: CaptionSet) -> Manifest:

@@ -64,6 +64,7 @@ class Muon(torch.optim.Adam):
         update = orthogonal(ahead.flatten(1))
         # The root mean square of an orthogonal matrix is 1 over the root of its longer side.
         rate = learning_rate * max(update.shape) ** 0.5
+        # At this rate, too: decay and update keep their proportion in matrices of any size.
         weight.mul_(1 - DECAY * rate)
         weight.sub_(update.view(weight.shape), alpha=rate)
 
@@ -82,12 +83,13 @@ def orthogonal(matrix: Tensor) -> Tensor:
 def _factor(square: Tensor, quintics: Sequence[tuple[float, float, float]]) -> Tensor:
     """F (r, r), a polynomial of x x^T: F x is what the quintics make of x (r, c).
 
-    square: x x^T (r, r). A quintic's own factor is a + b x x^T + c (x x^T)^2. Because it commutes
-    with x x^T, the next x x^T is found without the next x, which is often many times wider.
+    square: S = x x^T (r, r). A quintic's own factor is F = a + b S + c S^2. Because F is symmetric,
+    the next S, (F x)(F x)^T = F S F, is found without the next x, which is often many times wider.
     """
     (a, b, c), *others = quintics
     factor = torch.addmm(square, square, square, beta=b, alpha=c)
     factor.diagonal().add_(a)
     if not others:
         return factor
-    return _factor(factor @ square @ factor, others) @ factor
+    following = factor @ square @ factor  # (F x)(F x)^T
+    return _factor(following, others) @ factor
