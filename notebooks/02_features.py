@@ -659,13 +659,13 @@ reveal("BLEU-4 added by the encoder", bleu["lite0-soft"] - bleu["soft"])
 
 # %% jupyter={"source_hidden": true}
 two = CaptionSet(
-    "two", tuple(Example(name, "test", ("a photograph",), paths[name]) for name in names[:2])
+    "two",
+    tuple(Example(name, "test", ("a photograph",)) for name in names[:2]),
+    draw=lambda example: squares[names.index(example.image_id)],
 )
 with tempfile.TemporaryDirectory() as folder:
     began = time.perf_counter()
-    store = extract_to_disk(
-        two, encoder, Path(folder) / "vgg19", torch.device("cpu"), progress=False, view="crop"
-    )
+    store = extract_to_disk(two, encoder, Path(folder) / "vgg19", progress=False)
     computing = (time.perf_counter() - began) / 2
     began = time.perf_counter()
     read = store.read(names[:2])

@@ -162,9 +162,7 @@ def _caption_photographs(say: Say, out: Path, model: Path, paths: Sequence[Path]
         photo = images.open_photo(path)
         caption = captioner.caption([photo])[0]
         picture = out / f"photo-{path.stem}.png"
-        plots.attention_figure(
-            photo, caption.words, caption.alphas, caption.betas, picture, captioner.view
-        )
+        plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture)
         print(f"   {path.stem:10} {caption.text} (score {caption.confidence:.2f})")
         print(f"{'':14}({PHOTOGRAPHS[path.name]})")
     print(

@@ -99,7 +99,7 @@ def caption_folder(
             picture = out / f"{name}.png" if rows is None else None
             # A caption without words has no frames.
             moving = out / f"{name}.webp" if animate and captions[0].words else None
-            _draw(captioner, photo, captions[0], picture, moving)
+            _draw(photo, captions[0], picture, moving)
 
             captions = captions[: decoding.count]
             # Last, so that a photograph of the table has all its files.
@@ -135,7 +135,6 @@ def _decoding(
 
 
 def _draw(
-    captioner: "Captioner",
     photo: "Image",
     caption: "Caption",
     picture: Path | None,
@@ -145,11 +144,9 @@ def _draw(
     from satlib.evaluation import animation, plots
 
     if picture is not None:
-        plots.attention_figure(
-            photo, caption.words, caption.alphas, caption.betas, picture, captioner.view
-        )
+        plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture)
     if moving is not None:
-        animation.animate(photo, caption.words, caption.alphas, moving, captioner.view)
+        animation.animate(photo, caption.words, caption.alphas, moving)
 
 
 def _photographs(photos: Sequence[Path | str], out: Path) -> list[Path]:

@@ -24,7 +24,6 @@ OF_MODEL = "model:"  # begins the name of an encoder that is a captioner's own
 FOLDER = Path(__file__).parent / "recipes"
 SAVE_SECONDS = 600.0  # a checkpoint is written within an epoch when the last one is this old
 
-View = Literal["whole", "crop"]
 Look = Literal["expected", "probable", "sample"]
 
 # What `decoder.attention` may be; `model.attention.register` adds to it.
@@ -94,14 +93,6 @@ class EncoderConfig(_Section):
         Factor,
         "the factor of annotation vectors; 1 / their root mean square brings them to about 1",
     ] = 1.0
-
-    # No recipe crops: notebook 02 does, to see what the paper's encoder saw, and whoever repeats
-    # the paper's training may.
-    view: Annotated[
-        View,
-        "what it sees of a photograph: whole, squeezed to a square, or crop, its middle (the "
-        "paper)",
-    ] = "whole"
 
 
 class DecoderConfig(_Section):
@@ -423,6 +414,11 @@ def from_dict(values: Mapping[str, Any]) -> Recipe:
     Raises:
         SatlibError: an option or a value is not valid, or two values do not go together.
     """
+    match values:
+        # Recipes and models of earlier versions say so, and nothing else is left to say.
+        case {"encoder": {"view": "whole", **options}}:
+            values = {**values, "encoder": options}
+
     try:
         recipe = msgspec.convert(values, Recipe)
     except msgspec.ValidationError as error:

@@ -57,7 +57,6 @@ def test_phrases_by_hand(entities):
 
     # A caption that Entities does not have: it says boy.
     assert entities.phrases("17.jpg", tokenise("A boy, in a pink dress, near the hills")) == []
-    assert entities.size("17.jpg") == (200, 100)
     assert "17_x.jpg" in entities
     assert "18.jpg" not in entities
     with pytest.raises(SatlibError, match="has no annotations of 18"):
@@ -65,10 +64,13 @@ def test_phrases_by_hand(entities):
 
 
 def test_several_boxes_several_entities_and_boxes_a_little_outside(tmp_path):
-    # The first box is of both entities; both leave the picture of 200 x 100 pixels a little.
+    # The first box is of both entities; two leave the picture of 200 x 100 pixels a little, and
+    # nothing of the others is in it.
     objects = (
         (("1", "2"), (-2, 0, 100, 101)),
         (("1",), (100, 0, 202, 50)),
+        (("2",), (200, 0, 205, 50)),
+        (("2",), (0, -9, 100, 0)),
     )
     xml = annotation(objects=objects)
     caption = (
@@ -84,7 +86,6 @@ def test_several_boxes_several_entities_and_boxes_a_little_outside(tmp_path):
     assert unknown.boxes == ()
 
 
-@pytest.mark.parametrize("view", ["whole", "crop"])
 @pytest.mark.parametrize(
     ("size", "squeezed"),
     [
@@ -93,7 +94,7 @@ def test_several_boxes_several_entities_and_boxes_a_little_outside(tmp_path):
         ((500, 400), (288, 288)),
     ],
 )
-def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
+def test_boxes_are_where_the_encoder_sees_them(tmp_path, size, squeezed):
     """Against the picture itself: a white box drawn on black, squeezed as the file is, and as
     encoders see it.
     """
@@ -102,29 +103,20 @@ def test_boxes_are_where_the_encoder_sees_them(tmp_path, view, size, squeezed):
     top = round(0.35 * height)
     right = round(0.6 * width)
     bottom = round(0.6 * height)
-    # The second object is a speck in the corner.
-    objects = (
-        (("1",), (left, top, right, bottom)),
-        (("2",), (1, 1, 3, 3)),
-    )
-    caption = "[/EN#1/other Box] [/EN#2/other corner]"
+    objects = [(("1",), (left, top, right, bottom))]
+    caption = "[/EN#1/other Box]"
     place = entities_files.write(tmp_path, {"1": (annotation(size, objects), [caption])})
-    part = images.seen_part(squeezed or size, view)
-    first, corner = Entities(place).phrases("1.jpg", ["box", "corner"], part)
+    (phrase,) = Entities(place).phrases("1.jpg", ["box"])
 
     pixels = np.zeros((height, width, 3), dtype=np.uint8)
     pixels[top:bottom, left:right] = 255
     photo = Image.fromarray(pixels)
     if squeezed:
         photo = photo.resize(squeezed)
-    square = np.asarray(images.square(photo, view))
+    square = np.asarray(images.square(photo))
     ys, xs = np.nonzero(square[:, :, 0] > 127)
     seen = np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
-    assert np.abs(224 * np.array(first.boxes[0]) - seen).max() <= 1.5
-
-    # The crop removes the corner, unless the file has the encoder's size already.
-    cropped = view == "crop" and squeezed != (224, 224)
-    assert len(corner.boxes) == (0 if cropped else 1)
+    assert np.abs(224 * np.array(phrase.boxes[0]) - seen).max() <= 1.5
 
 
 def test_what_is_not_entities_is_refused(tmp_path):

@@ -24,8 +24,8 @@ def make(folder, data=DATA, encoder=None):
     return extract(data, encoder, folder, batch_size=4, progress=False)
 
 
-def check(folder, data, encoder="tiny", view="whole"):
-    manifest = training_features._manifest(data, encoders.create(encoder), view)
+def check(folder, data, encoder="tiny"):
+    manifest = training_features._manifest(data, encoders.create(encoder))
     FeatureStore(folder / "store").check(manifest, data.examples)
 
 
@@ -171,7 +171,7 @@ def test_only_new_and_changed_images_are_computed(photographs, tmp_path, monkeyp
     check(tmp_path, data)
 
 
-def test_another_encoder_view_or_folder_is_refused(photographs, tmp_path, monkeypatch):
+def test_another_encoder_or_folder_is_refused(photographs, tmp_path, monkeypatch):
     # The same weights by another name.
     monkeypatch.setitem(encoders._BUILDERS, "other", tiny.build)
     data = datasets.load(str(photographs))
@@ -182,8 +182,6 @@ def test_another_encoder_view_or_folder_is_refused(photographs, tmp_path, monkey
     make(store, data)
     with pytest.raises(SatlibError, match="was made with encoder"):
         check(tmp_path, data, encoder="other")
-    with pytest.raises(SatlibError, match="was made with view"):
-        check(tmp_path, data, view="crop")
     with pytest.raises(SatlibError, match="was made with home"):
         check(tmp_path, DATA)
     with pytest.raises(SatlibError, match="was made with weights"):

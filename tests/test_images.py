@@ -10,14 +10,12 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from refusals import refused
 from torchvision import transforms
 
 from satlib.data import images
-from satlib.data.images import in_part, open_photo, photo_of, seen_box, square, to_tensor
+from satlib.data.images import open_photo, photo_of, square, to_tensor
 from satlib.files import read_ahead
 
 
@@ -317,40 +315,6 @@ def test_the_whole_is_a_hamming_filter_in_both_directions(size):
     expected = np.einsum("yr,rcd,xc->yxd", down, pixels, across, optimize=True)
     # Pillow rounds to whole levels twice, after each direction.
     assert abs(np.asarray(square(photo, "whole")) - expected).max() <= 1.6
-
-
-@given(st.integers(224, 900), st.integers(224, 900), st.sampled_from(["whole", "crop"]))
-@settings(max_examples=40)
-def test_the_box_is_what_the_square_shows(width, height, view):
-    """Colours that say where they are: the square's corners have those of the box's corners."""
-    across = np.linspace(0, 250, width)
-    down = np.linspace(0, 250, height)
-    x, y = np.meshgrid(across, down)
-    ramp = np.stack([x, y, 0 * x], axis=2).round().astype(np.uint8)
-    photo = Image.fromarray(ramp)
-    shown = np.asarray(square(photo, view)).astype(float)
-
-    left, top, right, bottom = seen_box(photo.size, view)
-    red, green, _ = shown[0, 0]
-    assert red == pytest.approx(250 * left / width, abs=2.5)
-    assert green == pytest.approx(250 * top / height, abs=2.5)
-
-    red, green, _ = shown[-1, -1]
-    assert red == pytest.approx(250 * right / width, abs=2.5)
-    assert green == pytest.approx(250 * bottom / height, abs=2.5)
-
-
-def test_a_box_in_a_part_by_hand():
-    # The part begins at 0.1 and 0.2, is 0.5 wide and 0.8 high; the box begins above it.
-    part = (0.1, 0.2, 0.6, 1.0)
-    box = (0.2, 0.1, 0.6, 0.6)
-    assert in_part(box, part) == pytest.approx((0.2, 0.0, 1.0, 0.5))
-
-    # A box that only touches the part is not in it.
-    assert in_part((0.6, 0.2, 0.9, 0.9), part) is None
-
-    # A part may also be larger than the picture.
-    assert in_part((0.0, 0.5, 1.0, 1.0), (-0.5, 0.0, 1.5, 1.0)) == (0.25, 0.5, 0.75, 1.0)
 
 
 def test_to_tensor():

@@ -57,7 +57,7 @@ LIGHT = """async ([pixels, width, height, alpha]) => {
     }
     const light = upsample(Float32Array.from(alpha), [7, 7], width, height);
     const image = new ImageData(data, width, height);
-    return [...lit(image, light, { left: 0, top: 0, width, height }).data];
+    return [...lit(image, light).data];
 }"""
 # Which word of the caption is chosen.
 CHOSEN = """
@@ -174,14 +174,14 @@ def crops(count, seed=0):
         yield photo.crop((left, top, left + width, top + height))
 
 
-def pixels_differ(page, photo, view, kind="PNG", **options):
+def pixels_differ(page, photo, kind="PNG", **options):
     """The largest difference between the page's pixels of a file and satlib's."""
     content = encoded(photo, kind, **options)
     opened(page, content, kind)
-    answer = base64.b64decode(ask(page, "pixels", view=view)["pixels"])
+    answer = base64.b64decode(ask(page, "pixels")["pixels"])
     pixels = np.frombuffer(answer, np.uint8).reshape(3, 224, 224)
 
-    square = images.square(images.open_photo(io.BytesIO(content)), view)
+    square = images.square(images.open_photo(io.BytesIO(content)))
     right = images.to_tensor(square).float().numpy()
     return np.abs(pixels.astype(np.float32) - right).max()
 
@@ -189,10 +189,8 @@ def pixels_differ(page, photo, view, kind="PNG", **options):
 def test_pictures_have_the_pixels_of_pillow(page):
     """Photographs, odd shapes; transparent, turned by EXIF, grey, with a palette."""
     for number, crop in enumerate(crops(12)):
-        view = ("whole", "crop")[number % 2]
-        # Three in a row, so that each view meets each format.
-        kind = ("PNG", "JPEG")[number % 3 % 2]
-        assert pixels_differ(page, crop, view, kind) <= 1
+        kind = ("PNG", "JPEG")[number % 2]
+        assert pixels_differ(page, crop, kind) <= 1
 
     random = np.random.default_rng(1)
     begins_with_the_longer = int(PIL.__version__.partition(".")[0]) >= 13
@@ -208,8 +206,7 @@ def test_pictures_have_the_pixels_of_pillow(page):
         noise = Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8))
         # Before version 13, Pillow begins with the width whatever the shape.
         limit = 0 if width >= height or begins_with_the_longer else 1
-        for view in ("whole", "crop"):
-            assert pixels_differ(page, noise, view) <= limit, (width, height, view)
+        assert pixels_differ(page, noise) <= limit, (width, height)
 
     photo = next(crops(1, seed=8)).resize((300, 200))
     fading = np.linspace(0, 255, 300).astype(np.uint8)
@@ -225,7 +222,7 @@ def test_pictures_have_the_pixels_of_pillow(page):
         (photo.quantize(64), "PNG", {}),
         (photo, "WEBP", {"lossless": True}),
     ):
-        assert pixels_differ(page, odd, "whole", kind, **options) <= 1, (odd.mode, kind)
+        assert pixels_differ(page, odd, kind, **options) <= 1, (odd.mode, kind)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from satcourse.lessons.mistakes import scene_mistakes
 from satlib.data import scenes
-from satlib.data.caption_set import CaptionSet, Example
+from satlib.data.caption_set import Example
 from satlib.data.entities import Entities
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
@@ -131,22 +131,21 @@ def test_against_loops_over_pixels(height, width, seed):
     assert values["peak"] == hit
 
 
-def measured(mass, even, *kinds, image="a.jpg"):
+def measured(mass, even, image="a.jpg"):
     values = {
         "mass": mass,
         "mass even": even,
         "mass mean map": 0.0,
     }
-    return Measurement(image, kinds, values)
+    return Measurement(image, values)
 
 
 def test_means_by_hand():
     words = [
-        measured(0.2, 0.1, "people"),
-        measured(0.4, 0.1, "people", "other"),
-        measured(0.6, 0.4, "animals"),
+        measured(0.2, 0.1),
+        measured(0.4, 0.1),
+        measured(0.6, 0.4),
     ]
-    summary = maps.summary(words)
     # Means over the three words, in percent. A single image has no interval.
     expected = {
         "words": 3,
@@ -154,47 +153,34 @@ def test_means_by_hand():
         "mass even": 20,
         "mass mean map": 0,
     }
-    assert summary["all"] == pytest.approx(expected)
-
-    # The word with two kinds counts in both; the commonest kind comes first.
-    kinds = []
-    for kind, means in summary["by kind"].items():
-        kinds.append((kind, means["words"], round(means["mass"], 9)))
-    assert kinds == [("people", 2, 30), ("animals", 1, 60), ("other", 1, 40)]
-    assert maps.summary([]) == {"all": {"words": 0}, "by kind": {}}
+    assert maps.summary(words) == pytest.approx(expected)
+    assert maps.summary([]) == {"words": 0}
 
 
 def test_intervals_resample_images():
-    """Against a bootstrap with loops: images with 1 to 4 words; every seventh has a rare one."""
+    """Against a bootstrap with loops: images with 1 to 4 words."""
     random = np.random.default_rng(1)
     by_image = []
     for image in range(40):
-        kinds = ["people"] * (1 + image % 4)
-        if image % 7 == 0:
-            kinds.append("rare")
         words = []
-        for kind in kinds:
+        for _ in range(1 + image % 4):
             mass, even = random.random(2).tolist()
-            words.append(measured(mass, even, kind, image=f"{image}.jpg"))
+            words.append(measured(mass, even, image=f"{image}.jpg"))
         by_image.append(words)
 
     summary = maps.summary(list(itertools.chain(*by_image)))
-    rare = summary["by kind"]["rare"]
-    for group, kinds in ((summary["all"], {"people", "rare"}), (rare, {"rare"})):
-        means = []
-        for _ in range(2000):
-            drawn = []
-            for image in random.integers(0, 40, 40):
-                drawn += [word for word in by_image[image] if kinds & {*word.kinds}]
-            if drawn:
-                masses = [word.values["mass"] for word in drawn]
-                means.append(100 * np.mean(masses))
+    means = []
+    for _ in range(2000):
+        masses = []
+        for image in random.integers(0, 40, 40):
+            masses += [word.values["mass"] for word in by_image[image]]
+        means.append(100 * np.mean(masses))
 
-        # Both are drawn at random, so they agree only up to a part of the interval's width.
-        expected = np.percentile(means, (2.5, 97.5))
-        width = np.ptp(expected)
-        found = group["intervals"]["mass"]
-        assert found == pytest.approx(expected, abs=0.15 * width)
+    # Both are drawn at random, so they agree only up to a part of the interval's width.
+    expected = np.percentile(means, (2.5, 97.5))
+    width = np.ptp(expected)
+    found = summary["intervals"]["mass"]
+    assert found == pytest.approx(expected, abs=0.15 * width)
 
 
 SCENES = scenes.load(0, 0, 12)
@@ -237,13 +223,10 @@ def on_it(mask):
 class TestScenes:
     def test_maps_that_look_at_what_is_named(self):
         words = maps.measure_all(SCENES.examples, looking(on_it))
-        summary = maps.summary(words)
-
-        means = summary["all"]
+        means = maps.summary(words)
         assert means["peak"] > 80
         # A map for the whole caption still looks at the objects, but at both of them.
         assert means["mass"] > 2 * means["mass mean map"] > 2 * means["mass even"]
-        assert set(summary["by kind"]) == {"size", "colour", "shape", "texture"}
 
     @pytest.mark.parametrize("attention", ["soft", "none"])
     def test_an_evaluation_has_the_same_peak(self, monkeypatch, attention):
@@ -255,7 +238,7 @@ class TestScenes:
         assert scores["exact match"] == 100
         if attention == "soft":
             words = maps.measure_all(SCENES.examples, captions)
-            means = maps.summary(words)["all"]
+            means = maps.summary(words)
             assert scores.get("peak") == means["peak"]
         else:
             # Even maps have no peak.
@@ -327,9 +310,8 @@ class TestBoxes:
         files = {number: (annotation(), [GIRL, CHILD]) for number in ("17", "18")}
         entities = Entities(entities_files.write(tmp_path / "entities", files))
         examples = tuple(Example(f"{number}_x.jpg", "test", REFERENCES) for number in (17, 18, 19))
-        data = CaptionSet("photos", examples)
         captioner = tiny.decided(attention, words=WORDS)
-        words = maps.measure_true(captioner, data, Reader(), examples, entities)
+        words = maps.measure_true(captioner, Reader(), examples, entities)
 
         # An even map has the box's share of the picture in the box.
         child_area = box(*CHILD_BOX).mean()
@@ -337,24 +319,23 @@ class TestBoxes:
         expected = []
         for image in ("17_x.jpg", "18_x.jpg"):
             expected += [
-                (image, ("people",), child_area),
-                (image, ("clothing",), dress_area),
-                (image, ("people",), child_area),
-                (image, ("clothing", "other"), dress_area),
+                (image, child_area),
+                (image, dress_area),
+                (image, child_area),
+                (image, dress_area),
             ]
         found = []
         for word in words:
-            found.append((word.image_id, word.kinds, word.values["mass even"]))
+            found.append((word.image_id, word.values["mass even"]))
         assert found == expected
 
-        summary = maps.summary(words)
-        means = summary["all"]
+        means = maps.summary(words)
         # Without attention all maps are even, which have no peak.
         assert ("peak" in means) == (attention == "soft")
         is_even = math.isclose(means["mass"], means["mass even"], rel_tol=1e-6)
         assert is_even == (attention == "none")
-        assert f"{means['mass']:.1f}" in maps.render(summary)
+        assert f"{means['mass']:.1f}" in maps.render(means)
 
         # The third photograph was annotated by nobody.
         with pytest.raises(SatlibError, match="has no boxes"):
-            maps.measure_true(captioner, data, Reader(), examples[2:], entities)
+            maps.measure_true(captioner, Reader(), examples[2:], entities)

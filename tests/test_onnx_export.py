@@ -35,8 +35,7 @@ class Exported:
 
     def encode(self, photo):
         """a, keys, h, c."""
-        view = self.manifest["image"]["view"]
-        square = images.square(photo, view)
+        square = images.square(photo)
         pixels = images.to_tensor(square).unsqueeze(0).float()  # (1, 3, 224, 224)
         return self.encoder.run(None, {"pixels": pixels.numpy()})
 

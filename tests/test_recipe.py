@@ -66,6 +66,13 @@ def test_hard_attention_has_no_penalty_unless_it_is_given():
     assert recipe.from_dict(given).objective.doubly_stochastic == 0.5
 
 
+def test_an_earlier_recipe_of_whole_photographs_is_read():
+    """An option of earlier versions, in the headers of their models, with what is left of it."""
+    given = {"name": "x", "encoder": {"name": "small", "view": "whole"}}
+    assert recipe.from_dict(given) == recipe.from_dict({"name": "x", "encoder": {"name": "small"}})
+    assert given["encoder"]["view"] == "whole"
+
+
 @pytest.mark.parametrize(
     ("change", "option", "value"),
     [
@@ -92,12 +99,13 @@ def test_changes(change, option, value):
         ("decoder.attention=sfot", ("sfot", "decoder.attention", '"soft", "hard", "none"')),
         ("training.epochs=0", ("training.epochs", ">= 1")),
         ("training.epochs=many", ("training.epochs", "int")),
-        ("encoder.view=half", ("half", "encoder.view")),
+        ("training.schedule=half", ("half", "training.schedule")),
         ("training.average=1.0", ("training.average", "< 1")),
         ("training.learning_rate=nan", ("training.learning_rate",)),
         ("training.epochs", ("section.key=value",)),
         # An option of earlier versions.
         ("decoder.normaliser=sparsemax", ("normaliser",)),
+        ("encoder.view=crop", ("view",)),
     ],
 )
 def test_a_mistake_names_the_option_and_what_was_meant(change, words):

@@ -159,8 +159,8 @@ for example in DATA.examples:
 VOCABULARY = Vocabulary.from_captions(CAPTIONS)
 
 
-def targets(entities, view="whole"):
-    return BoxTargets(entities, DATA.split("train"), VOCABULARY, (2, 2), view)
+def targets(entities):
+    return BoxTargets(entities, DATA.split("train"), VOCABULARY, (2, 2))
 
 
 def caption(number, reference=0):
@@ -183,19 +183,14 @@ class TestTargets:
                 expected[:, 2, 0] = 1.0
             assert torch.equal(found.of(image_ids, captions), expected)
 
-    def test_boxes_are_those_of_the_part_that_the_encoder_sees(self, tmp_path):
-        """ "crop" leaves out a sixteenth at each side.
-
-        A box of the left quarter ends at 3/14 of the rest, which is 3/7 of the first cell.
-        """
+    def test_a_box_has_its_share_of_a_cell(self, tmp_path):
+        """The left quarter of the photograph is half of both cells on the left."""
         entities = annotate(tmp_path, DATA, (0, 0, 25, 100))
         image_ids = [DATA.examples[0].image_id]
         captions = torch.tensor([caption(0)])
-        for view, share in (("whole", 1 / 2), ("crop", 3 / 7)):
-            covers = targets(entities, view).of(image_ids, captions)
-            # Both cells on the left.
-            expected = torch.tensor([share, 0.0, share, 0.0])
-            torch.testing.assert_close(covers[0, 2], expected)
+        covers = targets(entities).of(image_ids, captions)
+        expected = torch.tensor([0.5, 0.0, 0.5, 0.0])
+        torch.testing.assert_close(covers[0, 2], expected)
 
     def test_images_without_annotations_are_left_out(self, tmp_path):
         entities = annotate(tmp_path, DATA, leave_out=("train-0", "train-1"))

@@ -9,7 +9,6 @@ from matplotlib.patches import Rectangle
 from matplotlib.textpath import TextPath
 from PIL import Image
 
-from satlib.data.images import seen_box
 from satlib.evaluation import plots
 from satlib.evaluation.plots import INK
 
@@ -62,14 +61,13 @@ def answers_figure(
     photo: Image.Image,
     answers: Sequence[Sequence[tuple[str, float]]],
     word: str,
-    view: str = "whole",
     tints: Mapping[str, str] | None = None,
 ) -> plots.Photographs:
     """Draw what a captioner says at one step if all its attention is forced to one place: a word on
     each place.
 
     answers: each place's word and its probability, which is its opacity, by the rows of the
-    annotation grid. word: the model's own, drawn bold. view: how the encoder crops the photograph.
+    annotation grid. word: the model's own, drawn bold.
     tints: behind each word; by default `word` is on blue, others on orange.
     """
     tints = tints or {word: "#56b4e9"}
@@ -80,10 +78,8 @@ def answers_figure(
     axis = _canvas(figure, width, height)
     _inside(axis, pixels, (0, 0, width, height))
 
-    # The grid lies on what the encoder sees of the photograph.
-    left, top, right, bottom = (edge * width / photo.width for edge in seen_box(photo.size, view))
-    high = (bottom - top) / len(answers)
-    wide = (right - left) / len(answers[0])
+    high = height / len(answers)
+    wide = width / len(answers[0])
 
     # One size for all: that at which the longest answer fits its place.
     widths = []
@@ -94,9 +90,9 @@ def answers_figure(
 
     for row, line in enumerate(answers):
         for column, (answer, p) in enumerate(line):
-            x = left + wide * column
+            x = wide * column
             # Rows are counted from the top, y from the bottom.
-            y = height - top - high * (row + 1)
+            y = height - high * (row + 1)
             axis.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=INK, linewidth=0.5))
 
             tint = tints.get(answer, _ELSE)

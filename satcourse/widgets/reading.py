@@ -36,7 +36,7 @@ class Reading:
 
 def annotate(captioner: Captioner, picture: Image.Image) -> Tensor:
     """The annotation vectors (L, D) of one image, as `read` expects them."""
-    pixels = to_tensor(square(to_rgb(picture), captioner.view))  # (3, H, W)
+    pixels = to_tensor(square(to_rgb(picture)))  # (3, H, W)
     with torch.inference_mode():
         return captioner.annotations(pixels[None].to(captioner.device))[0]
 

@@ -17,7 +17,6 @@ from PIL import Image
 
 from satcourse.widgets import still
 from satcourse.widgets.reading import ALTERNATIVES, annotate, read
-from satlib.data.images import seen_box
 from satlib.errors import SatlibError
 from satlib.evaluation import plots
 from satlib.model.captioner import Captioner
@@ -112,7 +111,7 @@ class Scrubber:
         """
         words = self.reading.labels[:-1]
         alphas = self.reading.alphas
-        return plots.attention_figure(self._photo, words, alphas, view=self._captioner.view)
+        return plots.attention_figure(self._photo, words, alphas)
 
     def look_at(self, place: tuple[int, int]) -> None:
         """Force the chosen word's attention to a place (row, column), or release the word if it is
@@ -144,8 +143,8 @@ class Scrubber:
 
     def _cell(self, row: int, column: int) -> Any:
         layout = {"width": "auto", "height": "auto", "margin": "0", "padding": "0"}
-        # Lines of a CSS grid are counted from 1, and the first row and column are a margin.
-        layout["grid_area"] = f"{row + 2} / {column + 2} / {row + 3} / {column + 3}"
+        # Lines of a CSS grid are counted from 1.
+        layout["grid_area"] = f"{row + 1} / {column + 1} / {row + 2} / {column + 2}"
         name = f"look at row {row + 1}, column {column + 1}"
         cell = ipywidgets.Button(tooltip=name, style={"button_color": "transparent"}, layout=layout)
         cell.on_click(lambda _: self.look_at((row, column)))
@@ -161,32 +160,23 @@ class Scrubber:
         self._continue({}, [])
 
     def _arrange(self) -> None:
-        """Lay the buttons over the part of the picture that the encoder sees."""
+        """Lay the buttons over the picture."""
         scale = _PICTURE / max(self._photo.size)
         width, height = (round(scale * side) for side in self._photo.size)
-        seen = seen_box(self._photo.size, self._captioner.view)
-        left, top, right, bottom = (scale * edge for edge in seen)
         rows, columns = self._grid
 
-        # The picture fills the whole grid, margins too, below the buttons.
+        # The picture fills the whole grid, below the buttons.
         image = self.image.layout
         image.width = f"{width}px"
         image.height = f"{height}px"
-        image.grid_area = f"1 / 1 / {rows + 3} / {columns + 3}"
+        image.grid_area = f"1 / 1 / {rows + 1} / {columns + 1}"
 
         over = self._over.layout
         over.width = f"{width}px"
         over.height = f"{height}px"
         over.grid_gap = "0"
-        # A margin, the cells, a margin: in a margin are parts that the encoder does not see.
-        high = (bottom - top) / rows
-        wide = (right - left) / columns
-        over.grid_template_rows = (
-            f"{top:.2f}px repeat({rows}, {high:.2f}px) {height - bottom:.2f}px"
-        )
-        over.grid_template_columns = (
-            f"{left:.2f}px repeat({columns}, {wide:.2f}px) {width - right:.2f}px"
-        )
+        over.grid_template_rows = f"repeat({rows}, {height / rows:.2f}px)"
+        over.grid_template_columns = f"repeat({columns}, {width / columns:.2f}px)"
 
     def _continue(self, places: dict[int, tuple[int, int]], said: list[str]) -> None:
         """Caption the picture again, with attention forced to these places and these first
@@ -221,7 +211,7 @@ class Scrubber:
     def _show_light(self) -> None:
         """The picture, lit where the model looks at the chosen word."""
         alpha = self.reading.alphas[self.index : self.index + 1]
-        lit = plots.lit(self._photo, alpha, _PICTURE, self._captioner.view)[0]
+        lit = plots.lit(self._photo, alpha, _PICTURE)[0]
         buffer = io.BytesIO()
         # Little compression is quicker, and the kernel is near.
         Image.fromarray(lit).save(buffer, "PNG", compress_level=1)

@@ -17,14 +17,14 @@ from torch import Tensor
 from satlib.data.batches import Batch
 from satlib.data.caption_set import Example
 from satlib.data.entities import Entities
-from satlib.data.images import SIZE, Box, seen_part
+from satlib.data.images import SIZE, Box
 from satlib.data.text import END, PAD, Vocabulary, tokenise
 from satlib.errors import SatlibError
 from satlib.model.attention import precise
 from satlib.model.decoder import Output
 from satlib.recipe import Recipe
 
-_Boxes = tuple[Box, ...]  # left, top, right, bottom as fractions of what the encoder sees
+_Boxes = tuple[Box, ...]  # left, top, right, bottom as fractions of the photograph's sides
 
 
 def box_loss(alphas: Tensor, covers: Tensor) -> Tensor:
@@ -53,7 +53,6 @@ class BoxTargets:
         examples: Sequence[Example],
         vocabulary: Vocabulary,
         grid: tuple[int, int],
-        view: str = "whole",
         weight: float = 1.0,
     ) -> None:
         """Look up the phrases of every caption of the examples; `grid` is the encoder's (h, w).
@@ -70,10 +69,8 @@ class BoxTargets:
             image_id = example.image_id
             if image_id not in entities:
                 continue
-            # The encoder may see a part of the photograph, and boxes become fractions of that.
-            seen = seen_part(entities.size(image_id), view)
             for reference in example.references:
-                phrases = entities.phrases(image_id, tokenise(reference), seen)
+                phrases = entities.phrases(image_id, tokenise(reference))
                 named = [(phrase.head, phrase.boxes) for phrase in phrases if phrase.boxes]
                 if named:
                     self._boxes[image_id, (*vocabulary.encode(reference), END)] = named
@@ -141,7 +138,7 @@ def terms(
         )
     if entities is None:
         return []
-    return [BoxTargets(entities, examples, vocabulary, grid, recipe.encoder.view, weight)]
+    return [BoxTargets(entities, examples, vocabulary, grid, weight)]
 
 
 @functools.cache

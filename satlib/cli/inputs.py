@@ -45,7 +45,7 @@ def reader_of(
     # recipe's none are stored.
     trained = captioner.holds_encoder if captioner else recipe.encoder.train
     if trained or getattr(options, "data_set", None):
-        return features.Pixels(captions, recipe.encoder.view)
+        return features.Pixels(captions)
 
     # The store must be of the very encoder that the model was trained with.
     if captioner:
@@ -56,7 +56,7 @@ def reader_of(
     for split in splits:
         examples += captions.split(split)
     root = datasets.data_root(options.data)
-    return open_store(root, captions, encoder, recipe.encoder.view, examples)
+    return open_store(root, captions, encoder, examples)
 
 
 def captioner_of(model: Path, options: argparse.Namespace) -> "Captioner":

@@ -134,7 +134,7 @@ def ground(options: argparse.Namespace) -> None:
     reader = inputs.reader_of(recipe, captions, (options.split,), options, captioner)
     if entities:
         kind = "true"
-        words = maps.measure_true(captioner, captions, reader, examples, entities)
+        words = maps.measure_true(captioner, reader, examples, entities)
     else:
         kind = "generated"
         generated = evaluate.generate(captioner, reader, examples, options.beam)
@@ -143,7 +143,7 @@ def ground(options: argparse.Namespace) -> None:
 
     path = outputs.results_folder(options, captions) / f"ground-{options.split}.json"
     about = {"recipe": recipe.to_dict(), "data": captions.name, "split": options.split}
-    write_json(path, {**about, kind: means})
+    write_json(path, {**about, kind: {"all": means}})
     print(maps.render(means))
     print(f"written to {path}")
 

@@ -50,10 +50,9 @@ def features(options: argparse.Namespace) -> None:
 
     captions = inputs.captions_of(recipe, options)
     encoder = encoders.create(recipe.encoder.name, recipe.encoder.pretrained)
-    view = recipe.encoder.view
-    folder = features.folder(datasets.data_root(options.data), captions, encoder.name, view)
+    folder = features.folder(datasets.data_root(options.data), captions, encoder.name)
     with distributed.launched(installed.device(options.device)) as device:
-        store = extract(captions, encoder, folder, device, view=view)
+        store = extract(captions, encoder, folder, device)
         # Of torchrun's processes, the first one reports.
         if not distributed.current().first:
             return

@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from satlib.data.images import WHOLE, Box, in_part
+from satlib.data.images import Box
 from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 
@@ -35,7 +35,7 @@ class Phrase(NamedTuple):
     head: int
     # people, clothing, bodyparts, animals, vehicles, ..., notvisual; usually one.
     kinds: tuple[str, ...]
-    # As fractions of the part that was asked for, 0 to 1; empty if it has no box there.
+    # As fractions of the photograph's sides; empty if it has no box.
     boxes: tuple[Box, ...]
 
 
@@ -48,9 +48,8 @@ class _Mention(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """A photograph: its size in pixels, the boxes of each entity as fractions, and its captions."""
+    """A photograph: the boxes of each entity as fractions of its sides, and its captions."""
 
-    size: tuple[int, int]
     boxes: dict[str, list[Box]]
     captions: dict[str, list[_Mention]]  # by their letters
 
@@ -85,16 +84,11 @@ class Entities:
         """Whether there are annotations of a photograph, by its file name."""
         return (self._root / "Sentences" / f"{_number(image_id)}.txt").is_file()
 
-    def size(self, image_id: str) -> tuple[int, int]:
-        """The original (width, height) of a photograph."""
-        return self._record(_number(image_id)).size
-
-    def phrases(self, image_id: str, words: Sequence[str], seen: Box = WHOLE) -> list[Phrase]:
+    def phrases(self, image_id: str, words: Sequence[str]) -> list[Phrase]:
         """The phrases of a reference caption, in order; none if Entities does not have the caption.
 
         words: the words of the caption. Only their letters and digits are compared, because
         Entities separates some words that others do not ("dog 's").
-        seen: the part of the photograph that the boxes are fractions of (`images.seen_part`).
         """
         record = self._record(_number(image_id))
         mentions = record.captions.get(_letters(words), [])
@@ -106,9 +100,7 @@ class Entities:
 
         phrases = []
         for mention in mentions:
-            whole = record.boxes.get(mention.entity, [])
-            clipped = [in_part(box, seen) for box in whole]
-            boxes = tuple(box for box in clipped if box is not None)
+            boxes = tuple(record.boxes.get(mention.entity, ()))
             phrases.append(Phrase(word_of[mention.end - 1], mention.kinds, boxes))
         return phrases
 
@@ -128,7 +120,7 @@ class Entities:
         for line in sentences.read_text(encoding="utf-8-sig").split("\n"):
             letters, mentions = _read_caption(line)
             captions.setdefault(letters, mentions)  # of equal ones the first
-        return _Record((width, height), _read_boxes(root, width, height), captions)
+        return _Record(_read_boxes(root, width, height), captions)
 
 
 def _read_boxes(root: ElementTree.Element, width: int, height: int) -> dict[str, list[Box]]:
@@ -140,16 +132,17 @@ def _read_boxes(root: ElementTree.Element, width: int, height: int) -> dict[str,
         right = float(item.findtext("bndbox/xmax", ""))
         bottom = float(item.findtext("bndbox/ymax", ""))
 
-        # A box may reach beyond the edges of its photograph.
-        box = (
-            max(left, 0) / width,
-            max(top, 0) / height,
-            min(right, width) / width,
-            min(bottom, height) / height,
-        )
+        # A box may reach beyond the edges of its photograph, and none may be left of it.
+        left = max(left, 0) / width
+        top = max(top, 0) / height
+        right = min(right, width) / width
+        bottom = min(bottom, height) / height
+        if left >= right or top >= bottom:
+            continue
+
         # One box may show several entities, and an entity may have several boxes.
         for entity in item.iterfind("name"):
-            boxes[(entity.text or "").strip()].append(box)
+            boxes[(entity.text or "").strip()].append((left, top, right, bottom))
     return boxes
 
 

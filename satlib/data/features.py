@@ -1,9 +1,9 @@
 """Annotation vectors on disk: computed once (`satlib.training.features`), read by every run.
 
 In a store's folder, `annotations.f16` is an array with one row (L, D) of float16 per image.
-`manifest.json` records the photographs' folder, the encoder, the hash of its weights and the view,
-and for each image its row and the size and modification time of its file, so that new and changed
-images are noticed. While vectors are computed, their images are appended to `journal.jsonl`, one in
+`manifest.json` records the photographs' folder, the encoder and the hash of its weights, and for
+each image its row and the size and modification time of its file, so that new and changed images
+are noticed. While vectors are computed, their images are appended to `journal.jsonl`, one in
 a line; at the end all are in the manifest, and the journal is gone.
 """
 
@@ -50,7 +50,6 @@ class Manifest(msgspec.Struct):
     home: str  # the folder of the photographs, or "drawn"
     encoder: str
     weights: str  # their hash
-    view: str
     grid: tuple[int, int]
     dim: int
     images: dict[str, Record] = {}
@@ -89,7 +88,7 @@ def read_manifest(folder: Path, expected: Manifest | None = None) -> Manifest:
     """
     advice = f"delete {folder} and run satlib features again"
     manifest = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", advice)
-    for name in ("home", "encoder", "weights", "view") if expected else ():
+    for name in ("home", "encoder", "weights") if expected else ():
         stored = getattr(manifest, name)
         needed = getattr(expected, name)
         if stored != needed:
@@ -157,7 +156,7 @@ class FeatureStore:
         return torch.from_numpy(vectors).float()
 
     def check(self, expected: Manifest, examples: Sequence[Example]) -> None:
-        """Refuse a store of another encoder or view, or without the examples as they are now."""
+        """Refuse a store of another encoder, or without the examples as they are now."""
         read_manifest(self.folder, expected)
         outdated = self.manifest.outdated(examples)
         if outdated:
@@ -168,10 +167,11 @@ class FeatureStore:
             )
 
 
-def folder(root: Path, data: CaptionSet, encoder: str, view: str = "whole") -> Path:
+def folder(root: Path, data: CaptionSet, encoder: str) -> Path:
     """The folder of a store, below the data root."""
     # "hf:USER/NAME" has characters that a folder's name cannot have.
-    name = f"{data.name}-{encoder}-{view}".replace(":", "-").replace("/", "-")
+    # All stores are of whole photographs; earlier versions had others, and these keep their name.
+    name = f"{data.name}-{encoder}-whole".replace(":", "-").replace("/", "-")
     return root / "features" / name
 
 
@@ -186,11 +186,8 @@ class Reader(Protocol):
 class Pixels:
     """Images as an encoder sees them (`images.square`), kept in memory up to `cache_bytes`."""
 
-    def __init__(
-        self, data: CaptionSet, view: str = "whole", cache_bytes: int = 4_000_000_000
-    ) -> None:
+    def __init__(self, data: CaptionSet, cache_bytes: int = 4_000_000_000) -> None:
         self._photo = data.photo
-        self._view = view
         self._examples = {example.image_id: example for example in data.examples}
         self._cache: dict[str, Tensor] = {}
         self._room = cache_bytes // (3 * SIZE * SIZE)  # images
@@ -207,7 +204,7 @@ class Pixels:
             return cached
 
         example = self._examples[image_id]
-        square = images.square(self._photo(example), self._view)
+        square = images.square(self._photo(example))
         image = images.to_tensor(square)
         # Photographs alone: a drawn scene is used once, or seldom, and the Hub decodes its own.
         if example.path is not None and len(self._cache) < self._room:

@@ -41,7 +41,7 @@ _LARGE = 50_000_000
 _ENOUGH = (2 * _DRAFT) ** 2
 _one_large_photograph = threading.Lock()
 
-# Pixels to which the view "crop" scales the shorter side, before it crops the square.
+# Pixels to which `square` with "crop" scales the shorter side, before it crops the square.
 _SHORTER_SIDE = 256
 
 # How files and folders begin that no person put there: thumbnails, a Mac's other half of each file
@@ -49,7 +49,6 @@ _SHORTER_SIDE = 256
 _HIDDEN = (".", "__MACOSX", "@eaDir", "$RECYCLE.BIN")
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
-WHOLE: Box = (0.0, 0.0, 1.0, 1.0)  # all of a photograph, as fractions of its sides
 Given = Path | str | Image.Image
 
 
@@ -214,66 +213,21 @@ def _to_8_bits(photo: Image.Image) -> Image.Image:
 def square(photo: Image.Image, view: str = "whole") -> Image.Image:
     """The square of 224 x 224 pixels that the encoder sees.
 
-    The view "whole" squeezes the whole photograph into the square with a Hamming filter; "crop"
-    scales the shorter side to 256 pixels with a bilinear filter and crops the centre, as in the
-    paper. A photograph of exactly 224 x 224 pixels is returned unchanged.
+    The view "whole", that of all models, squeezes the whole photograph into the square with a
+    Hamming filter. "crop" shows what the paper's encoder saw: it scales the shorter side to 256
+    pixels with a bilinear filter and crops the centre. A photograph of exactly 224 x 224 pixels is
+    returned unchanged.
     """
     if photo.size == (SIZE, SIZE):
         return photo
     if view == "whole":
         return photo.resize((SIZE, SIZE), Image.Resampling.HAMMING)
 
-    # Slow to import, and few recipes crop.
+    # Slow to import, and only notebooks crop.
     from torchvision import transforms
 
     scaled = transforms.Resize(_SHORTER_SIDE)(photo)
     return transforms.CenterCrop(SIZE)(scaled)
-
-
-def seen_box(size: tuple[int, int], view: str = "whole") -> Box:
-    """The part of a photograph of size (width, height) that `square` keeps, in its own pixels."""
-    width, height = size
-    if view == "whole" or size == (SIZE, SIZE):
-        return 0.0, 0.0, float(width), float(height)
-
-    # Rounded as torchvision rounds, so that the box lies exactly where the crop does.
-    shorter = min(size)
-    scaled_width = _SHORTER_SIDE * width // shorter
-    scaled_height = _SHORTER_SIDE * height // shorter
-    left = round((scaled_width - SIZE) / 2) * width / scaled_width
-    top = round((scaled_height - SIZE) / 2) * height / scaled_height
-    right = left + SIZE * width / scaled_width
-    bottom = top + SIZE * height / scaled_height
-    return left, top, right, bottom
-
-
-def seen_part(size: tuple[int, int], view: str = "whole") -> Box:
-    """`seen_box` as fractions of the photograph's sides."""
-    width, height = size
-    left, top, right, bottom = seen_box(size, view)
-    return left / width, top / height, right / width, bottom / height
-
-
-def in_part(box: Box, part: Box) -> Box | None:
-    """A box as fractions of a part of the photograph, clipped to it; None if they do not overlap.
-
-    Both are given as fractions of the photograph's sides.
-    """
-    part_left, part_top, part_right, part_bottom = part
-    width = part_right - part_left
-    height = part_bottom - part_top
-
-    left, top, right, bottom = box
-    left = _clipped((left - part_left) / width)
-    top = _clipped((top - part_top) / height)
-    right = _clipped((right - part_left) / width)
-    bottom = _clipped((bottom - part_top) / height)
-    # A box outside the part has been clipped to a line or a point.
-    return (left, top, right, bottom) if left < right and top < bottom else None
-
-
-def _clipped(fraction: float) -> float:
-    return min(max(fraction, 0.0), 1.0)
 
 
 def to_tensor(photo: Image.Image) -> Tensor:

@@ -17,15 +17,13 @@ _LIGHT = "#ffd34d"  # behind the current word
 _ON_LIGHT = "#1b1c1f"  # the current word
 
 
-def animate(
-    photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path, view: str = "whole"
-) -> None:
+def animate(photo: Image.Image, words: Sequence[str], alphas: Tensor, path: Path) -> None:
     """Write a frame for each word: the photograph lit by its map, and the sentence beside it.
 
     The maps are alphas (C, h, w). The frame's own word is emphasised in the sentence.
     """
     # The end mark may have a map, but it has no frame.
-    pictures = plots.lit(photo, alphas[: len(words)], LONGER_SIDE, view)  # (C, H, W, 3)
+    pictures = plots.lit(photo, alphas[: len(words)], LONGER_SIDE)  # (C, H, W, 3)
     height, width = pictures.shape[1:3]
 
     font = ImageFont.truetype(findfont(FontProperties(weight="bold")), LONGER_SIDE // 16)

@@ -14,7 +14,6 @@ of the picture), and the mean of the caption's maps, which ignores the word.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,10 +27,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from satlib.data import scenes
 from satlib.data.batches import read_batches
-from satlib.data.caption_set import CaptionSet, Example
+from satlib.data.caption_set import Example
 from satlib.data.entities import Entities
 from satlib.data.features import Reader
-from satlib.data.images import SIZE, WHOLE, Box, seen_part
+from satlib.data.images import SIZE, Box
 from satlib.data.text import END, tokenise
 from satlib.errors import SatlibError
 from satlib.evaluation import metrics, statistics
@@ -58,7 +57,6 @@ class Measurement:
     """A word of an image's caption, with the measures of its map and of the baselines."""
 
     image_id: str
-    kinds: tuple[str, ...]
     values: Mapping[str, float]  # 0 to 1, by name (`MEASURES`)
 
 
@@ -135,53 +133,36 @@ def measure(
                 "peak centre": float(inside[CENTRE]),
                 "peak mean map": float(inside[peaks[0]]),
             }
-        measurements.append(Measurement(image_id, target.kinds, values))
+        measurements.append(Measurement(image_id, values))
     return measurements
 
 
 def summary(measurements: Sequence[Measurement]) -> dict[str, Any]:
     """The number of words, and the means of the measures in percent with their 95 % intervals.
 
-    They are of all words, and by kind, the most frequent first; a word that names things of two
-    kinds counts in both. The intervals are by the bootstrap over images.
+    The intervals are by the bootstrap over images.
     """
+    means: dict[str, Any] = {"words": len(measurements)}
+    names = list(measurements[0].values) if measurements else []
+    for name in names:
+        total = math.fsum(word.values[name] for word in measurements)
+        means[name] = 100 * total / len(measurements)
+
     # Each image has a row, in the order in which the words name them first.
     rows: dict[str, int] = {}
-    by_kind: dict[str, list[Measurement]] = defaultdict(list)
     for word in measurements:
         rows.setdefault(word.image_id, len(rows))
-        for kind in word.kinds:
-            by_kind[kind].append(word)
-
-    # Kinds that are equally frequent stand in alphabetical order.
-    kinds = sorted(by_kind, key=lambda kind: (-len(by_kind[kind]), kind))
-    return {
-        "all": _means(measurements, rows),
-        "by kind": {kind: _means(by_kind[kind], rows) for kind in kinds},
-    }
-
-
-def _means(group: Sequence[Measurement], rows: Mapping[str, int]) -> dict[str, Any]:
-    """The means of a group of words, with intervals; `rows` numbers all images."""
-    means: dict[str, Any] = {"words": len(group)}
-    names = list(group[0].values) if group else []
-    for name in names:
-        total = math.fsum(word.values[name] for word in group)
-        means[name] = 100 * total / len(group)
-
     # A single image has no spread.
-    own_rows = [rows[word.image_id] for word in group]
-    if len(set(own_rows)) < 2:
+    if len(rows) < 2:
         return means
 
     # For each image the sums of its words' measures, and last how many words it has.
-    numbers = [[*word.values.values(), 1] for word in group]
+    own_rows = [rows[word.image_id] for word in measurements]
+    numbers = [[*word.values.values(), 1] for word in measurements]
     sums = np.zeros((len(rows), len(names) + 1))
     np.add.at(sums, own_rows, numbers)
 
     totals = statistics.resamples(len(rows)) @ sums  # (R, measures + 1)
-    words = totals[:, -1]
-    totals = totals[words > 0]  # a rare kind is not in every sample
     resampled = 100 * totals[:, :-1] / totals[:, -1:]
     intervals = {}
     for name, values in zip(names, resampled.T, strict=True):
@@ -192,19 +173,15 @@ def _means(group: Sequence[Measurement], rows: Mapping[str, int]) -> dict[str, A
 
 def render(means: Mapping[str, Any]) -> str:
     """A `summary` as a table for a terminal; ± is half the width of the 95 % interval."""
-    groups = {"all words": means["all"], **means["by kind"]}
-    rows = []
-    for name, group in groups.items():
-        row = [name, group["words"]]
-        for measure in MEASURES:
-            if measure in group.get("intervals", {}):
-                low, high = group["intervals"][measure]
-                row.append(f"{group[measure]:.1f} ± {(high - low) / 2:.1f}")
-            else:
-                row.append("-")
-        rows.append(row)
+    row = ["all words", means["words"]]
+    for measure in MEASURES:
+        if measure in means.get("intervals", {}):
+            low, high = means["intervals"][measure]
+            row.append(f"{means[measure]:.1f} ± {(high - low) / 2:.1f}")
+        else:
+            row.append("-")
     return tabulate(
-        rows,
+        [row],
         headers=["percent", "words", *MEASURES],
         stralign="right",
         disable_numparse=True,
@@ -303,7 +280,6 @@ def forced(
 
 def measure_true(
     captioner: Captioner,
-    data: CaptionSet,
     reader: Reader,
     examples: Sequence[Example],
     entities: Entities,
@@ -324,12 +300,8 @@ def measure_true(
         references = [list(dict.fromkeys(example.references)) for example in batch]
         maps = forced(captioner, images, references)
         for example, own, own_maps in zip(batch, references, maps, strict=True):
-            seen = WHOLE
-            # Only "crop" depends on the photograph's size, for which its file is opened.
-            if captioner.view != "whole":
-                seen = seen_part(data.photo(example).size, captioner.view)
             for reference, alphas in zip(own, own_maps, strict=True):
-                targets = _phrase_targets(entities, example, reference, seen)
+                targets = _phrase_targets(entities, example, reference)
                 measurements += measure(example.image_id, alphas, targets, peaked)
 
     if not measurements:
@@ -339,14 +311,9 @@ def measure_true(
     return measurements
 
 
-def _phrase_targets(
-    entities: Entities,
-    example: Example,
-    reference: str,
-    seen: Box,
-) -> list[Target]:
-    """The last words of a reference's phrases that have boxes in the seen part of a photograph."""
-    phrases = entities.phrases(example.image_id, tokenise(reference), seen)
+def _phrase_targets(entities: Entities, example: Example, reference: str) -> list[Target]:
+    """The last words of a reference's phrases that have boxes."""
+    phrases = entities.phrases(example.image_id, tokenise(reference))
     return [
         Target(phrase.head, phrase.kinds, in_boxes(phrase.boxes))
         for phrase in phrases

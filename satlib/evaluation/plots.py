@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from satlib.data.images import SIZE, seen_box
+from satlib.data.images import SIZE
 from satlib.files import replacing
 
 END_LABEL = "(end)"
@@ -99,14 +99,13 @@ def attention_figure(
     alphas: Tensor,
     betas: Tensor | None = None,
     path: Path | None = None,
-    view: str = "whole",
 ) -> Figure:
     """Draw the photograph, then for each word the photograph lit where alpha is high.
 
     Each map of alphas (C, h, w) is scaled to its own maximum: a uniform map lights the whole
     photograph. A map more than there are words belongs to the end mark. A thin line encloses what
-    has at least half of the maximum. The gate betas (C,) is printed below each map. `view` is how
-    the encoder crops the photograph; the rest stays dark. `path` is of a PNG file.
+    has at least half of the maximum. The gate betas (C,) is printed below each map. `path` is of
+    a PNG file.
     """
     if len(alphas) not in (len(words), len(words) + 1):
         raise ValueError(
@@ -115,7 +114,7 @@ def attention_figure(
     # A small photograph is not enlarged beyond what the encoder sees.
     pixels = scaled(photo, SIZE if max(photo.size) <= SIZE else 2 * SIZE)
     height, width = pixels.shape[:2]
-    maps = spread(photo.size, alphas, (height, width), view).numpy()
+    maps = upsample(alphas, (height, width)).numpy()
 
     figure = _strip(1 + len(maps), height / width, labels=betas is not None)
     first, *others = figure.axes
@@ -294,18 +293,13 @@ def _smooth(maps: Tensor, sigma: float) -> Tensor:
     return maps @ matrix.T
 
 
-def lit(
-    photo: Image.Image,
-    alphas: Tensor,
-    longest: int = SIZE,
-    view: str = "whole",
-) -> np.ndarray:
+def lit(photo: Image.Image, alphas: Tensor, longest: int = SIZE) -> np.ndarray:
     """Draw a photograph lit by each of several maps: (C, h, w) -> (C, H, W, 3), uint8.
 
     Its longer side has `longest` pixels.
     """
     pixels = scaled(photo, longest)
-    maps = spread(photo.size, alphas, pixels.shape[:2], view).numpy()
+    maps = upsample(alphas, pixels.shape[:2]).numpy()
     return np.stack([light(pixels, alpha) for alpha in maps])
 
 
@@ -317,41 +311,6 @@ def scaled(photo: Image.Image, longest: int = SIZE) -> np.ndarray:
     rgb = photo.convert("RGB")
     resized = rgb.resize((width, height), Image.Resampling.BILINEAR)
     return np.asarray(resized, dtype=np.float32) / 255
-
-
-def spread(
-    photo: tuple[int, int],
-    alphas: Tensor,
-    size: tuple[int, int],
-    view: str = "whole",
-) -> Tensor:
-    """Upsample maps onto the part of a photograph that the encoder saw: (C, h, w) -> (C, H, W).
-
-    `photo` is the photograph's own width and height, `size` the height and width of the drawing.
-    """
-    left, top, right, bottom = seen_box(photo, view)
-    columns = size[1] / photo[0]  # of the drawing, for one of the photograph
-    rows = size[0] / photo[1]
-    top, bottom = _pixels(top * rows, bottom * rows, size[0])
-    left, right = _pixels(left * columns, right * columns, size[1])
-
-    maps = torch.zeros(len(alphas), *size)
-    maps[:, top:bottom, left:right] = upsample(alphas, (bottom - top, right - left))
-    return maps
-
-
-def _pixels(
-    begin: float,
-    end: float,
-    size: int,
-) -> tuple[int, int]:
-    """The first pixel and the one after the last.
-
-    There is at least one: of a very long photograph, "crop" may see less than a pixel.
-    """
-    first = min(max(round(begin), 0), size - 1)
-    after = max(min(round(end), size), first + 1)
-    return first, after
 
 
 def strength(alpha: np.ndarray) -> np.ndarray:

@@ -122,11 +122,6 @@ class Captioner(nn.Module):
         return " ".join(filter(None, parts))
 
     @property
-    def view(self) -> str:
-        """The part of a photograph that the encoder sees (`images.square`)."""
-        return self.recipe.encoder.view
-
-    @property
     def holds_encoder(self) -> bool:
         """Whether the file holds the encoder's weights: some training has changed them."""
         return self.recipe.encoder.train or self.encoder.name.startswith(OF_MODEL)
@@ -231,7 +226,7 @@ class Captioner(nn.Module):
                 "caption takes a list of photographs; put this one in brackets: caption([photo])"
             )
         for some in chunks(photos, self.encoder.at_once):
-            squares = [images.square(images.photo_of(photo), self.view) for photo in some]
+            squares = [images.square(images.photo_of(photo)) for photo in some]
             yield torch.stack([images.to_tensor(square) for square in squares])
 
     @torch.inference_mode()

@@ -153,7 +153,7 @@ def export(captioner: Captioner, folder: Path, storage: str = "int8") -> dict[st
             "format": FORMAT,
             "model": recipe.name,
             "files": files,
-            "image": {"side": images.SIZE, "view": captioner.view},
+            "image": {"side": images.SIZE},
             "grid": list(captioner.encoder.grid),
             "words": {"end": END, "unknown": UNKNOWN, "before the first": -1},
             "decoding": recipe.to_dict()["decoding"],

@@ -63,12 +63,12 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
             }
             contents["models"].append(about)
 
-            # The pictures of a kind are there once, as the first model of that kind sees them.
+            # The pictures of a kind are there once.
             kind = "scenes" if recipe.data.name == "scenes" else "photographs"
             if contents[kind]:
                 continue
             pictures = _scenes(new) if kind == "scenes" else _photographs(new)
-            contents[kind] = _with_pixels(pictures, captioner.view)
+            contents[kind] = _with_pixels(pictures)
 
         # build.js reads page.json, so it comes last.
         write_json(new / CONTENTS, contents)
@@ -86,7 +86,7 @@ def show(folder: Path) -> None:
         server.serve_forever()
 
 
-def _with_pixels(pictures: Iterable[tuple[Path, str]], view: str) -> dict[str, str]:
+def _with_pixels(pictures: Iterable[tuple[Path, str]]) -> dict[str, str]:
     """What is known of pictures by file name; writes each one's pixels beside it.
 
     build.js captions these: it has no decoder of images.
@@ -94,7 +94,7 @@ def _with_pixels(pictures: Iterable[tuple[Path, str]], view: str) -> dict[str, s
     known = {}
     for path, text in pictures:
         known[path.name] = text
-        square = images.square(images.open_photo(path), view)
+        square = images.square(images.open_photo(path))
         path.with_suffix(".pixels").write_bytes(images.to_tensor(square).numpy().tobytes())
     return known
 

@@ -38,14 +38,13 @@ from satlib.training.checkpoint import locked
 IMAGES = 64
 
 
-def _manifest(data: CaptionSet, encoder: Encoder, view: str) -> Manifest:
+def _manifest(data: CaptionSet, encoder: Encoder) -> Manifest:
     """What a store of these vectors says of itself, without images yet."""
     return Manifest(
         "satlib features 6",
         str(data.home or "drawn"),
         encoder.name,
         encoder.weights_hash,
-        view,
         encoder.grid,
         encoder.dim,
     )
@@ -62,11 +61,11 @@ def root_mean_square(reader: Reader, image_ids: Sequence[str]) -> float:
 
 
 def open_store(
-    root: Path, data: CaptionSet, encoder: Encoder, view: str, examples: Sequence[Example]
+    root: Path, data: CaptionSet, encoder: Encoder, examples: Sequence[Example]
 ) -> FeatureStore:
     """The store for a caption set and an encoder, checked for `examples` by the first process."""
-    store = FeatureStore(features.folder(root, data, encoder.name, view))
-    distributed.current().from_first(lambda: store.check(_manifest(data, encoder, view), examples))
+    store = FeatureStore(features.folder(root, data, encoder.name))
+    distributed.current().from_first(lambda: store.check(_manifest(data, encoder), examples))
     return store
 
 
@@ -77,7 +76,6 @@ def extract(
     device: str | torch.device = "cpu",
     batch_size: int = 32,
     progress: bool = True,
-    view: str = "whole",
 ) -> FeatureStore:
     """Compute the annotation vectors that a store lacks, all for a new one, and open it.
 
@@ -90,7 +88,7 @@ def extract(
     ranks = distributed.current()
     # Channels last is a third to a half faster on a CPU, with the same results up to rounding.
     encoder = encoder.to(device).to(memory_format=torch.channels_last).eval()
-    pixels = Pixels(data, view, cache_bytes=0)
+    pixels = Pixels(data, cache_bytes=0)
 
     def read(batch: Sequence[tuple[int, Example]]) -> tuple[dict[str, Record], Tensor]:
         # The files' times first: an image that is replaced before its pixels are read then differs
@@ -102,7 +100,7 @@ def extract(
 
     with ExitStack() as held, torch.inference_mode():
         ranks.from_first(lambda: held.enter_context(locked(folder)))
-        empty = _manifest(data, encoder, view)
+        empty = _manifest(data, encoder)
         manifest = ranks.from_first(lambda: _begun(folder, empty, data))
 
         # New rows follow the last one in use; those of outdated images before it stay unused.

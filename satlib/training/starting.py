@@ -21,7 +21,7 @@ from satlib.recipe import OF_MODEL, DataConfig, DecoderConfig, Recipe
 from satlib.training.checkpoint import RunState, trained_part
 
 # The encoder's options that decide what annotation vectors are.
-_ANNOTATIONS = ("name", "view", "scale")
+_ANNOTATIONS = ("name", "scale")
 # The decoder's options that decide which weights it has: all but these two.
 _SIZES = tuple(
     option for option in DecoderConfig.__struct_fields__ if option not in ("attention", "dropout")

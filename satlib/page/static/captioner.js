@@ -11,7 +11,7 @@ const BEST = 3; // likeliest words are told
  * @typedef {object} Manifest what satlib/page/export.py writes
  * @property {string} format
  * @property {Record<string, {bytes: number, sha256: string}>} files
- * @property {{side: number, view: string}} image
+ * @property {{side: number}} image
  * @property {[number, number]} grid rows and columns of a map
  * @property {{end: number, unknown: number}} words
  * @property {{max_length: number}} decoding

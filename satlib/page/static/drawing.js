@@ -43,10 +43,10 @@ export function previewed() {
  * @param {Float32Array} alpha (L,)
  */
 function litBy(alpha) {
-  const { model, part, picture } = state;
+  const { model, picture } = state;
   if (!picture || !model) throw new Error("there is nothing to light");
-  const map = upsample(alpha, model.manifest.grid, part.width, part.height);
-  return lit(picture, map, part);
+  const map = upsample(alpha, model.manifest.grid, picture.width, picture.height);
+  return lit(picture, map);
 }
 
 /**

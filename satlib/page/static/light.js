@@ -89,31 +89,25 @@ export function upsample(alpha, [rows, columns], width, height) {
 }
 
 /**
- * Light a picture by a map; pixels outside the part that the encoder saw count as unattended.
+ * Light a picture by a map.
  * @param {ImageData} picture
- * @param {Float32Array} map of that part
- * @param {import("./resize.js").Box} part in pixels of the picture
+ * @param {Float32Array} map of its pixels
  * @returns {ImageData}
  */
-export function lit(picture, map, part) {
+export function lit(picture, map) {
   const greatest = map.reduce((most, value) => Math.max(most, value), 0);
   const maximum = Math.max(greatest, 1e-12); // a map of zeros lights nothing
   const from = picture.data;
   const image = new ImageData(picture.width, picture.height);
   const to = image.data;
-  for (let y = 0, at = 0; y < picture.height; y++) {
-    for (let x = 0; x < picture.width; x++, at += 4) {
-      const column = x - part.left;
-      const row = y - part.top;
-      const inside = column >= 0 && column < part.width && row >= 0 && row < part.height;
-      const kept = inside ? map[row * part.width + column] / maximum : 0;
-      const grey = LUMA[0] * from[at] + LUMA[1] * from[at + 1] + LUMA[2] * from[at + 2];
-      for (let channel = 0; channel < 3; channel++) {
-        const value = from[at + channel];
-        to[at + channel] = Math.round(kept * value + (1 - kept) * DIMMED * grey);
-      }
-      to[at + 3] = 255;
+  for (let pixel = 0, at = 0; pixel < map.length; pixel++, at += 4) {
+    const kept = map[pixel] / maximum;
+    const grey = LUMA[0] * from[at] + LUMA[1] * from[at + 1] + LUMA[2] * from[at + 2];
+    for (let channel = 0; channel < 3; channel++) {
+      const value = from[at + channel];
+      to[at + channel] = Math.round(kept * value + (1 - kept) * DIMMED * grey);
     }
+    to[at + 3] = 255;
   }
   return image;
 }

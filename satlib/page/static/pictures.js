@@ -7,7 +7,7 @@ import { loadAhead, smallFiles } from "./models.js";
 import { newId, request, startWorker } from "./requests.js";
 import { say } from "./sentence.js";
 import { chooseFitting, chosenModel } from "./settings.js";
-import { contents, grid, setModel, state } from "./state.js";
+import { contents, grid, state } from "./state.js";
 import { attempt, showStatus } from "./status.js";
 import { storedCaption } from "./stored.js";
 
@@ -71,7 +71,6 @@ async function show(fetchPicture, address = null) {
 
   state.name = name;
   state.picture = fitted(shown, width, height);
-  state.size = [width, height];
   state.isScene = known?.isScene ?? false;
   state.opened = opened;
   state.stored = known?.steps ?? null;
@@ -116,7 +115,7 @@ async function sayAddress({ model, sentence, from, once, places, word }, id) {
   if (contents.models.some(({ name }) => name === model)) ui.model.value = model;
   const files = await smallFiles(ui.model.value);
   if (newest !== id) return;
-  setModel(files);
+  state.model = files;
   state.steps = [...(storedCaption() ?? [])];
 
   // The model says the rest itself: a link cannot put words into its mouth.

@@ -3,7 +3,6 @@
 // sentence changes with it.
 
 export const SIDE = 224; // pixels
-const MARGIN = 256; // the view "crop" scales the shorter side to this, then takes the centre
 const BITS = 22; // after the binary point, in Pillow's weights
 // Rows or columns that are read at once: a photograph of 40 megapixels never lies in memory as
 // bytes.
@@ -13,9 +12,6 @@ const STRIP = 256;
  * A picture that is read part by part, as opaque RGBA.
  * @typedef {(left: number, top: number, width: number, height: number) => Uint8ClampedArray} Part
  * @typedef {{width: number, height: number, part: Part}} Source
- *
- * A part of a picture, in its pixels.
- * @typedef {{left: number, top: number, width: number, height: number}} Box
  *
  * For each output pixel the first input pixel and the weights of it and those that follow.
  * @typedef {{first: number, weights: Int32Array}[]} Filter
@@ -31,27 +27,22 @@ function hamming(x) {
   return sinc * (Math.fround(0.54) + Math.fround(0.46) * Math.cos(angle));
 }
 
-/** @param {number} x */
-const bilinear = (x) => Math.max(0, 1 - Math.abs(x));
-
 /**
- * Both filters reach one output pixel to each side, or one input pixel when they enlarge.
+ * It reaches one output pixel to each side, or one input pixel when it enlarges.
  * @param {number} size of the input
- * @param {number} out size of the output
- * @param {(x: number) => number} kernel
  * @returns {Filter}
  */
-function filter(size, out, kernel) {
-  const scale = size / out;
+function filter(size) {
+  const scale = size / SIDE;
   const reach = Math.max(scale, 1);
   const lines = [];
-  for (let position = 0; position < out; position++) {
+  for (let position = 0; position < SIDE; position++) {
     const centre = (position + 0.5) * scale;
     const first = Math.max(0, Math.trunc(centre - reach + 0.5));
     const end = Math.min(size, Math.trunc(centre + reach + 0.5));
 
     const exact = [];
-    for (let at = first; at < end; at++) exact.push(kernel((at - centre + 0.5) / reach));
+    for (let at = first; at < end; at++) exact.push(hamming((at - centre + 0.5) / reach));
     const sum = exact.reduce((total, weight) => total + weight, 0);
     const rounded = exact.map((weight) => Math.trunc((weight / sum) * 2 ** BITS + 0.5));
     lines.push({ first, weights: Int32Array.from(rounded) });
@@ -60,66 +51,18 @@ function filter(size, out, kernel) {
 }
 
 /**
- * Python's round(n / 2): halves go to the even neighbour.
- * @param {number} n
- */
-function half(n) {
-  const down = Math.floor(n / 2);
-  const isHalf = n % 2 !== 0;
-  const isOdd = down % 2 !== 0;
-  return isHalf && isOdd ? down + 1 : down;
-}
-
-/**
- * How a view turns a picture into the square: its size once it is scaled, and the square's corner
- * in that.
- * @param {number} width
- * @param {number} height
- * @param {string} view
- */
-function plan(width, height, view) {
-  if (view === "whole" || (width === SIDE && height === SIDE)) {
-    return { width: SIDE, height: SIDE, left: 0, top: 0, kernel: hamming };
-  }
-  const shorter = Math.min(width, height);
-  const scaledWidth = Math.floor((MARGIN * width) / shorter);
-  const scaledHeight = Math.floor((MARGIN * height) / shorter);
-  const left = half(scaledWidth - SIDE);
-  const top = half(scaledHeight - SIDE);
-  return { width: scaledWidth, height: scaledHeight, left, top, kernel: bilinear };
-}
-
-/**
- * The part of a picture that a view keeps, as satlib.data.images.seen_box gives it.
- * @param {number} width
- * @param {number} height
- * @param {string} view
- * @returns {Box}
- */
-export function seen(width, height, view) {
-  const scaled = plan(width, height, view);
-  const across = width / scaled.width;
-  const down = height / scaled.height;
-  const left = scaled.left * across;
-  const top = scaled.top * down;
-  return { left, top, width: SIDE * across, height: SIDE * down };
-}
-
-/**
  * The input of the encoder, (3, SIDE, SIDE), 0 to 255.
  * @param {Source} source
- * @param {string} view "whole" or "crop"
  */
-export function square(source, view) {
-  const { width, height, left, top, kernel } = plan(source.width, source.height, view);
-  const columns = filter(source.width, width, kernel).slice(left, left + SIDE);
-  const rows = filter(source.height, height, kernel).slice(top, top + SIDE);
+export function square(source) {
+  const columns = filter(source.width);
+  const rows = filter(source.height);
 
   // Pillow rounds to bytes after each direction, and begins with the height if that shrinks by more
   // than twice what the width does (seen in Pillow 13; one that begins with the width gives values
   // that differ by 1).
-  const shrinks = source.height > height;
-  const downFirst = shrinks && source.height - height > 2 * (source.width - width);
+  const shrinks = source.height > SIDE;
+  const downFirst = shrinks && source.height - SIDE > 2 * (source.width - SIDE);
   if (downFirst) {
     const flat = squashed(source, rows); // (x, row, channel)
     const bytes = squeezed(flat, SIDE, 3, 3 * SIDE, columns); // (row, column, channel)

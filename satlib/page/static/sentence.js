@@ -5,7 +5,7 @@ import { draw } from "./drawing.js";
 import { loadModel, megabytes, smallFiles } from "./models.js";
 import { newId, request, startWorker } from "./requests.js";
 import { chosenModel, showModel } from "./settings.js";
-import { contents, setModel, state, wordText } from "./state.js";
+import { contents, state, wordText } from "./state.js";
 import { attempt, showStatus } from "./status.js";
 import { storedCaption, storedStep } from "./stored.js";
 import { told } from "./told.js";
@@ -65,7 +65,7 @@ export async function say({ words = [], light = null, once = true, word = -1 } =
   const files = await loadModel(model);
   await state.opened;
   if (state.captionId !== id) return; // something newer is being said
-  setModel(files);
+  state.model = files;
   showStatus("Looking …");
 
   /** @type {import("./captioner.js").Wish} */
@@ -135,7 +135,7 @@ function showStep(step, index, last) {
 async function walk(caption, id, word) {
   const files = await smallFiles(chosenModel().name);
   if (state.captionId !== id) return;
-  setModel(files);
+  state.model = files;
   state.steps = [...caption];
   state.saying = false;
   state.walking = true;

@@ -2,7 +2,6 @@
 // read and change.
 
 import { ui } from "./elements.js";
-import { seen } from "./resize.js";
 
 /**
  * @typedef {import("./captioner.js").Manifest} Manifest
@@ -45,7 +44,6 @@ export const state = {
   name: "", // of its file, or of a photograph of the visitor's own
   /** @type {ImageData | null} unlit */
   picture: null,
-  size: [0, 0], // width and height of the file, in its own pixels
   isScene: false, // otherwise it is a photograph
   /** @type {Promise<any>} fulfilled when the worker has the picture */
   opened: Promise.resolve(),
@@ -55,8 +53,6 @@ export const state = {
   // The model that says the caption.
   /** @type {ModelFiles | null} */
   model: null,
-  /** @type {import("./resize.js").Box} what its encoder sees, in pixels of `picture` */
-  part: { left: 0, top: 0, width: 1, height: 1 },
 
   // The caption.
   captionId: 0, // of the newest caption: whatever belongs to an older one stops
@@ -80,23 +76,6 @@ export const state = {
   painted: null,
 };
 
-/**
- * From now on this model says the caption.
- * @param {ModelFiles} model
- */
-export function setModel(model) {
-  const [width, height] = state.size;
-  const scale = ui.picture.width / width;
-  const part = seen(width, height, model.manifest.image.view);
-  state.model = model;
-  state.part = {
-    left: Math.round(scale * part.left),
-    top: Math.round(scale * part.top),
-    width: Math.round(scale * part.width),
-    height: Math.round(scale * part.height),
-  };
-}
-
 /** The model's files, where something is shown that only a model can have said. */
 const model = () => /** @type {ModelFiles} */ (state.model);
 
@@ -111,20 +90,18 @@ export function wordText(id) {
 
 /** The grid of the model's places, and the size of a place in pixels of the picture. */
 export function grid() {
-  const { part } = state;
   const [rows, columns] = model().manifest.grid;
-  return { rows, columns, width: part.width / columns, height: part.height / rows };
+  return { rows, columns, width: ui.picture.width / columns, height: ui.picture.height / rows };
 }
 
 /**
  * The box of a place, in pixels of the picture.
  * @param {number} place
- * @returns {import("./resize.js").Box}
  */
 export function placeBox(place) {
   const { columns, width, height } = grid();
-  const left = state.part.left + (place % columns) * width;
-  const top = state.part.top + Math.floor(place / columns) * height;
+  const left = (place % columns) * width;
+  const top = Math.floor(place / columns) * height;
   return { left, top, width, height };
 }
 

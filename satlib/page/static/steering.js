@@ -10,15 +10,15 @@ const KEYS = "Arrows move the light, Enter puts it there, Escape lets the model 
 let toldKeys = false;
 
 /**
- * The place under the pointer, -1 outside the part that the encoder saw.
+ * The place under the pointer, -1 outside the picture.
  * @param {PointerEvent} event
  */
 function placeAt(event) {
   if (!state.model) return -1;
   const { rows, columns, width, height } = grid();
   const scale = ui.picture.width / ui.picture.clientWidth;
-  const column = Math.floor((event.offsetX * scale - state.part.left) / width);
-  const row = Math.floor((event.offsetY * scale - state.part.top) / height);
+  const column = Math.floor((event.offsetX * scale) / width);
+  const row = Math.floor((event.offsetY * scale) / height);
   const inside = row >= 0 && row < rows && column >= 0 && column < columns;
   return inside ? row * columns + column : -1;
 }

@@ -288,11 +288,8 @@ function paintWhite(context) {
   context.fillRect(0, 0, context.canvas.width, context.canvas.height);
 }
 
-/**
- * The square that an encoder sees of the open picture.
- * @param {string} view
- */
-function pixels(view) {
+/** The open picture as encoders see it. */
+function pixels() {
   const bitmap = picture;
   if (!bitmap) throw new VisitorError("There is no picture yet. Choose one first.");
 
@@ -306,7 +303,7 @@ function pixels(view) {
     context.drawImage(bitmap, -left, -top);
     return context.getImageData(0, 0, width, height).data;
   };
-  return square({ width: bitmap.width, height: bitmap.height, part }, view);
+  return square({ width: bitmap.width, height: bitmap.height, part });
 }
 
 // --- Requests -----------------------------------------------------------------------------------
@@ -324,8 +321,8 @@ const actions = {
     return opened;
   },
 
-  async pixels({ view }) {
-    return { pixels: pixels(view) };
+  async pixels() {
+    return { pixels: pixels() };
   },
 
   async say({ id, model, wish }, tell) {
@@ -335,7 +332,7 @@ const actions = {
     if (!seen) {
       const began = performance.now();
       const before = picture;
-      seen = await captioner.encode(pixels(captioner.manifest.image.view));
+      seen = await captioner.encode(pixels());
       if (picture === before) encoded.set(model, seen); // another may have been opened
       tell({ encoded: performance.now() - began });
     }
