@@ -318,6 +318,7 @@ def _look(
         state = decoder.predict(annotations, state, word).state
 
     context = (alpha[:, :, None] * a).sum(1)
+    assert decoder.gate is not None  # the task's decoder has one
     z = gate(decoder.gate(state.h)) * context
     embedded = decoder.embed(word)
     gates = decoder.gates_word(embedded) + decoder.gates_state(state.h) + decoder.gates_context(z)
