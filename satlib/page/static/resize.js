@@ -91,18 +91,22 @@ function plan(width, height, view) {
 
 /**
  * The part of a picture that a view keeps, as satlib.data.images.seen_box gives it.
- * @param {number} width
+ * @param {number} width of the file
  * @param {number} height
  * @param {string} view
- * @returns {Box}
+ * @param {number} shown of a pixel of the file, its size on the page
+ * @returns {Box} in whole pixels of the page
  */
-export function seen(width, height, view) {
+export function seen(width, height, view, shown) {
   const scaled = plan(width, height, view);
-  const across = width / scaled.width;
-  const down = height / scaled.height;
-  const left = scaled.left * across;
-  const top = scaled.top * down;
-  return { left, top, width: SIDE * across, height: SIDE * down };
+  const across = (shown * width) / scaled.width;
+  const down = (shown * height) / scaled.height;
+  return {
+    left: Math.round(scaled.left * across),
+    top: Math.round(scaled.top * down),
+    width: Math.round(SIDE * across),
+    height: Math.round(SIDE * down),
+  };
 }
 
 /**

@@ -86,15 +86,8 @@ export const state = {
  */
 export function setModel(model) {
   const [width, height] = state.size;
-  const scale = ui.picture.width / width;
-  const part = seen(width, height, model.manifest.image.view);
   state.model = model;
-  state.part = {
-    left: Math.round(scale * part.left),
-    top: Math.round(scale * part.top),
-    width: Math.round(scale * part.width),
-    height: Math.round(scale * part.height),
-  };
+  state.part = seen(width, height, model.manifest.image.view, ui.picture.width / width);
 }
 
 /** The model's files, where something is shown that only a model can have said. */

@@ -1,0 +1,204 @@
+// "Attention on trial": bet, move the light, see both sentences, press Control, read the verdict.
+// exhibits.json has the questions. trial.json has the numbers, which benchmarks/trial.py computes;
+// those of the visitor's own photograph are computed here.
+
+import { lit, sharpest, upsample } from "./light.js";
+import { request, startWorker } from "./requests.js";
+import { seen } from "./resize.js";
+
+/**
+ * @typedef {object} Data what is known of an exhibit's picture
+ * @property {string} view what the encoder sees of it
+ * @property {[number, number]} grid rows and columns of a map
+ * @property {string[]} words the model's own sentence
+ * @property {number} at the number of the word on trial
+ * @property {string} word on trial
+ * @property {number[]} alpha its map (L,)
+ * @property {string[]} sentences what is said with all light on one place alone,
+ * @property {number[]} places and which of them at each place (L,)
+ * @property {{map: number[], sentence: string}} control
+ * @property {number} of how many cases the numbers are
+ * @property {number} count of those in which the light did it
+ * @property {number} most of those in which the best control did it
+ * @property {number} [margin] standard errors by which the light did more than each control
+ *
+ * @typedef {Record<string, string>} Exhibit of exhibits.json
+ * @typedef {(selector: string, within?: ParentNode) => any} Find
+ */
+
+/** @type {Find} */
+const find = (selector, within = document) => within.querySelector(selector);
+const json = async (/** @type {string} */ name) => (await fetch(name)).json();
+
+/** @type {Record<string, (data: any) => boolean>} what makes an exhibit evidence */
+const RULES = {
+  "the light beats each control": ({ margin }) => margin > 2,
+  "most are left": ({ count, of }) => 2 * count > of,
+  "more than one in ten falls": ({ count, of }) => count < 0.9 * of,
+  "the word needs its light": ({ count, most, of }) => 2 * count < of && most === 0,
+};
+
+/**
+ * Open the case of an exhibit, and hear it until the verdict.
+ * @param {Exhibit} exhibit
+ * @param {Find} part of its section
+ * @param {Data} data
+ * @param {ImageBitmap} bitmap
+ */
+function hear(exhibit, part, data, bitmap) {
+  const { alpha, at, control, grid: [rows, columns], places, sentences, words } = data;
+  const text = (/** @type {string} */ name) =>
+    exhibit[name].replace(/{(\w+)}/g, (_, key) => /** @type {any} */ (data)[key]);
+  for (const name of ["question", "move", "control"]) part(`.${name}`).textContent = text(name);
+
+  const canvas = part("canvas");
+  Object.assign(canvas, { width: bitmap.width, height: bitmap.height });
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.drawImage(bitmap, 0, 0);
+  const picture = context.getImageData(0, 0, canvas.width, canvas.height);
+  const box = seen(canvas.width, canvas.height, data.view, 1);
+
+  /** Light the picture, and write what is said in that light, with the word on trial in capitals. */
+  const show = (/** @type {string} */ line, /** @type {string} */ light, /** @type {number[]} */ map, /** @type {string[]} */ said) => {
+    const pixels = upsample(Float32Array.from(map), data.grid, box.width, box.height);
+    context.putImageData(lit(picture, pixels, box), 0, 0);
+    const marked = said.map((word, index) => (index === at ? word.toUpperCase() : word));
+    part(line).textContent = `${light}: ${marked.join(" ")}`;
+  };
+
+  const form = part("form");
+  let place = alpha.indexOf(Math.max(...alpha));
+  const move = (/** @type {number} */ next) => {
+    if (!form.inert || !(next in places)) return; // the bet comes first
+    place = next;
+    const map = places.map((_, index) => Number(index === place));
+    show(".lit", "In your light", map, sentences[places[place]].split(" "));
+    part(".control").disabled = false;
+  };
+
+  show(".own", "By itself", alpha, words);
+  form.hidden = false;
+  form.onsubmit = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    form.inert = true;
+    part("form button").textContent = "Sealed";
+    part(".see").hidden = false;
+    canvas.focus({ preventScroll: true });
+  };
+  canvas.onpointerdown = canvas.onpointermove = (/** @type {PointerEvent} */ event) => {
+    const shrunk = canvas.width / canvas.clientWidth;
+    const column = Math.floor(((event.offsetX * shrunk - box.left) / box.width) * columns);
+    const row = Math.floor(((event.offsetY * shrunk - box.top) / box.height) * rows);
+    if (column >= 0 && column < columns) move(row * columns + column);
+  };
+  const arrows = { ArrowUp: -columns, ArrowDown: columns, ArrowLeft: -1, ArrowRight: 1 };
+  canvas.onkeydown = (/** @type {KeyboardEvent} */ event) => {
+    if (!(event.key in arrows)) return;
+    event.preventDefault(); // the page would scroll
+    move(place + arrows[/** @type {keyof typeof arrows} */ (event.key)]);
+  };
+  part(".control").onclick = () => {
+    show(".lit", "Control", control.map, control.sentence.split(" "));
+    if (part(".verdict").textContent) return; // it stands
+    const verdict = RULES[exhibit.rule](data) ? "Evidence" : "Decoration";
+    part(".verdict").textContent = `${verdict}. ${text("verdict")}`;
+    const truth = /** @type {any} */ (data)[exhibit.number];
+    enter(`${exhibit.title}: ${verdict.toLowerCase()}.`, form, `${truth} ${exhibit.unit}`);
+  };
+}
+
+/** Enter a verdict, a bet and the truth on the visitor's card. */
+function enter(/** @type {string} */ title, /** @type {any} */ { low, high }, /** @type {string} */ truth) {
+  const item = find("ol").appendChild(document.createElement("li"));
+  item.textContent = `${title} I bet ${low.value} to ${high.value}; it is ${truth}.`;
+  const isHeld = Number(low.value) <= parseInt(truth) && parseInt(truth) <= Number(high.value);
+  item.className = isHeld ? "held" : "missed";
+  const { length } = document.querySelectorAll(".held");
+  find("#card p").textContent = `${length} of ${find("ol").children.length} ranges held the truth.`;
+  find("#bets button").hidden = !navigator.clipboard; // only secure pages have it
+}
+
+/**
+ * What a model says of a photograph, at each place alone and in even light.
+ * @param {File} file
+ * @param {string} model
+ * @param {(text: string) => void} tell
+ */
+async function read(file, model, tell) {
+  startWorker();
+  let loaded = 0; // bytes
+  const { manifest, vocabulary } = await request("load", { model }, ({ bytes }) => {
+    loaded += bytes;
+    tell(`Loading the network: ${(loaded / 1e6).toFixed(1)} MB …`);
+  }).answer;
+  const { shown } = await request("open", { file, name: file.name }).answer;
+  tell("Looking at every place …");
+  const say = async (/** @type {object} */ wish) => {
+    /** @type {import("./captioner.js").Step[]} */
+    const steps = [];
+    await request("say", { model, wish }, ({ step }) => step && steps.push(step)).answer;
+    return steps;
+  };
+
+  const own = await say({ words: [], light: null, once: true, everywhere: true });
+  const at = sharpest(own, manifest);
+  const ids = own.map(({ word }) => word);
+  const said = /** @type {number[][]} */ (own[at].places).map(([best]) => best);
+  const even = new Float32Array(said.length).fill(1);
+  const inEven = await say({ words: ids.slice(0, at), light: even, once: true });
+  tell("");
+
+  const texts = (/** @type {number[]} */ some) => some.map((id) => vocabulary[id]);
+  /** @type {Data} */
+  const data = {
+    view: manifest.image.view,
+    grid: manifest.grid,
+    words: texts(ids.slice(0, -1)),
+    at,
+    word: vocabulary[ids[at]],
+    alpha: [...own[at].alpha],
+    sentences: said.map((id) => [...texts([...ids.slice(0, at), id]), "…"].join(" ")),
+    places: said.map((_, place) => place),
+    control: { map: [...even], sentence: texts(inEven.map(({ word }) => word).slice(0, -1)).join(" ") },
+    of: said.length,
+    count: said.filter((id) => id === ids[at]).length,
+    most: Number(inEven[at].word === ids[at]),
+  };
+  return { data, shown };
+}
+
+/** Show an exhibit, if this page has what it needs; or wait for the visitor's photograph. */
+async function show(/** @type {Exhibit} */ exhibit) {
+  const data = stored[exhibit.id];
+  const picture = data && (await fetch(`trial-${data.picture.replace(/\.\w+$/, ".webp")}`));
+  if (data ? !picture.ok : !photographer) return;
+
+  const section = find("section", find("template").content).cloneNode(true);
+  /** @type {Find} */
+  const part = (selector) => find(selector, section);
+  section.id = exhibit.id;
+  part("a").href = `#${exhibit.id}`;
+  part("a").textContent = exhibit.title;
+  part("span").textContent = exhibit.unit;
+  part(".question").textContent = exhibit.question;
+  part(".credit").textContent = contents.photographs[data?.picture] ?? "";
+  find("main").append(section);
+  if (data) return hear(exhibit, part, data, await createImageBitmap(await picture.blob()));
+
+  const tell = (/** @type {string} */ text) => (part(".tell").textContent = text);
+  part("input").hidden = false;
+  part("input").onchange = (/** @type {any} */ { target }) =>
+    read(target.files[0], photographer.name, tell)
+      .then(({ data, shown }) => hear(exhibit, part, data, shown))
+      .catch(({ message }) => tell(message));
+}
+
+const names = ["exhibits.json", "trial.json", "page.json"];
+const [exhibits, stored, contents] = await Promise.all(names.map(json));
+const photographer = contents.models.find((/** @type {any} */ { data }) => data !== "scenes");
+for (const exhibit of exhibits) await show(exhibit);
+find("#bets button").onclick = () =>
+  navigator.clipboard.writeText(`${find("h1").textContent}\n${find("#card").innerText}\n${location.href}`);
+find(location.hash || "main").scrollIntoView();
+const course = await fetch(find("#course").href, { method: "HEAD" });
+find("#course").hidden = !course.ok;
