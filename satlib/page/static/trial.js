@@ -13,6 +13,7 @@ import { seen } from "./resize.js";
  * @property {string[]} words the model's own sentence
  * @property {number} at the number of the word on trial
  * @property {string} word on trial
+ * @property {string} [even] the word in even light
  * @property {number[]} alpha its map (L,)
  * @property {string[]} sentences what is said with all light on one place alone,
  * @property {number[]} places and which of them at each place (L,)
@@ -28,14 +29,13 @@ import { seen } from "./resize.js";
 
 /** @type {Find} */
 const find = (selector, within = document) => within.querySelector(selector);
-const json = async (/** @type {string} */ name) => (await fetch(name)).json();
 
 /** @type {Record<string, (data: any) => boolean>} what makes an exhibit evidence */
 const RULES = {
-  "the light beats each control": ({ margin }) => margin > 2,
-  "most are left": ({ count, of }) => 2 * count > of,
-  "more than one in ten falls": ({ count, of }) => count < 0.9 * of,
-  "the word needs its light": ({ count, most, of }) => 2 * count < of && most === 0,
+  "the light does more than each control, by two standard errors": ({ margin }) => margin > 2,
+  "most labels are left": ({ count, of }) => 2 * count > of,
+  "more than one noun in ten falls": ({ count, of }) => count < 0.9 * of,
+  "even light and most places change the word": ({ count, most, of }) => 2 * count < of && most === 0,
 };
 
 /**
@@ -58,8 +58,11 @@ function hear(exhibit, part, data, bitmap) {
   const picture = context.getImageData(0, 0, canvas.width, canvas.height);
   const box = seen(canvas.width, canvas.height, data.view, 1);
 
-  /** Light the picture, and write what is said in that light, with the word on trial in capitals. */
-  const show = (/** @type {string} */ line, /** @type {string} */ light, /** @type {number[]} */ map, /** @type {string[]} */ said) => {
+  /**
+   * Light the picture, and write what is said in that light, with the word on trial in capitals.
+   * @type {(line: string, light: string, map: number[], said: string[]) => void}
+   */
+  const draw = (line, light, map, said) => {
     const pixels = upsample(Float32Array.from(map), data.grid, box.width, box.height);
     context.putImageData(lit(picture, pixels, box), 0, 0);
     const marked = said.map((word, index) => (index === at ? word.toUpperCase() : word));
@@ -72,11 +75,11 @@ function hear(exhibit, part, data, bitmap) {
     if (!form.inert || !(next in places)) return; // the bet comes first
     place = next;
     const map = places.map((_, index) => Number(index === place));
-    show(".lit", "In your light", map, sentences[places[place]].split(" "));
+    draw(".lit", "In your light", map, sentences[places[place]].split(" "));
     part(".control").disabled = false;
   };
 
-  show(".own", "By itself", alpha, words);
+  draw(".own", "By itself", alpha, words);
   form.hidden = false;
   form.onsubmit = (/** @type {Event} */ event) => {
     event.preventDefault();
@@ -98,23 +101,29 @@ function hear(exhibit, part, data, bitmap) {
     move(place + arrows[/** @type {keyof typeof arrows} */ (event.key)]);
   };
   part(".control").onclick = () => {
-    show(".lit", "Control", control.map, control.sentence.split(" "));
-    if (part(".verdict").textContent) return; // it stands
+    draw(".lit", text("light"), control.map, control.sentence.split(" "));
+    if (part("strong").textContent) return; // it stands
     const verdict = RULES[exhibit.rule](data) ? "Evidence" : "Decoration";
-    part(".verdict").textContent = `${verdict}. ${text("verdict")}`;
+    part("strong").textContent = verdict;
+    part(".verdict").append(text("verdict"));
     const truth = /** @type {any} */ (data)[exhibit.number];
-    enter(`${exhibit.title}: ${verdict.toLowerCase()}.`, form, `${truth} ${exhibit.unit}`);
+    enter(`${exhibit.title}: ${verdict.toLowerCase()}`, form, truth, exhibit.unit);
   };
 }
 
-/** Enter a verdict, a bet and the truth on the visitor's card. */
-function enter(/** @type {string} */ title, /** @type {any} */ { low, high }, /** @type {string} */ truth) {
+/**
+ * Enter a verdict, a bet and the truth on the visitor's card.
+ * @param {string} verdict
+ * @param {any} form of the bet
+ * @param {number} truth
+ * @param {string} unit
+ */
+function enter(verdict, { low, high }, truth, unit) {
   const item = find("ol").appendChild(document.createElement("li"));
-  item.textContent = `${title} I bet ${low.value} to ${high.value}; it is ${truth}.`;
-  const isHeld = Number(low.value) <= parseInt(truth) && parseInt(truth) <= Number(high.value);
-  item.className = isHeld ? "held" : "missed";
-  const { length } = document.querySelectorAll(".held");
-  find("#card p").textContent = `${length} of ${find("ol").children.length} ranges held the truth.`;
+  item.textContent = `${verdict}. I bet ${low.value} to ${high.value}; it is ${truth} ${unit}.`;
+  item.className = low.valueAsNumber <= truth && truth <= high.valueAsNumber ? "held" : "missed";
+  const held = document.querySelectorAll(".held").length;
+  find("#card p").textContent = `${held} of ${find("ol").children.length} ranges held the truth.`;
   find("#bets button").hidden = !navigator.clipboard; // only secure pages have it
 }
 
@@ -156,6 +165,7 @@ async function read(file, model, tell) {
     words: texts(ids.slice(0, -1)),
     at,
     word: vocabulary[ids[at]],
+    even: vocabulary[inEven[at].word],
     alpha: [...own[at].alpha],
     sentences: said.map((id) => [...texts([...ids.slice(0, at), id]), "…"].join(" ")),
     places: said.map((_, place) => place),
@@ -181,6 +191,7 @@ async function show(/** @type {Exhibit} */ exhibit) {
   part("a").textContent = exhibit.title;
   part("span").textContent = exhibit.unit;
   part(".question").textContent = exhibit.question;
+  part(".rule").textContent = `Evidence, if ${exhibit.rule}; else decoration.`;
   part(".credit").textContent = contents.photographs[data?.picture] ?? "";
   find("main").append(section);
   if (data) return hear(exhibit, part, data, await createImageBitmap(await picture.blob()));
@@ -193,8 +204,8 @@ async function show(/** @type {Exhibit} */ exhibit) {
       .catch(({ message }) => tell(message));
 }
 
-const names = ["exhibits.json", "trial.json", "page.json"];
-const [exhibits, stored, contents] = await Promise.all(names.map(json));
+const files = ["exhibits.json", "trial.json", "page.json"].map((name) => fetch(name));
+const [exhibits, stored, contents] = await Promise.all(files.map(async (file) => (await file).json()));
 const photographer = contents.models.find((/** @type {any} */ { data }) => data !== "scenes");
 for (const exhibit of exhibits) await show(exhibit);
 find("#bets button").onclick = () =>
