@@ -170,14 +170,20 @@ def in_scenes(captioner: Captioner) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def living_labels(captioner: Captioner, words: list[str], at: int) -> Tensor:
-    """Which labels of the elephants pass the test of notebook 00, (L,) bool."""
+    """Which labels of the elephants pass the test of notebook 00, (L,) bool.
+
+    A label is the likeliest word that the caption may have there: no content word twice.
+    """
     spoken = {}
     for path in demo.photographs():
         a = annotate(captioner, images.open_photo(path))
         spoken[path.stem] = everywhere(captioner, a, words, at)
     here = spoken.pop("elephants")
     elsewhere = torch.cat([*spoken.values()])
-    p, word = here.max(1)
+
+    before = torch.tensor(captioner.vocabulary.encode(" ".join(words[:at])))
+    barred = before[captioner.content_words[before]]
+    p, word = here.index_fill(1, barred, 0).max(1)
     return p > elsewhere[:, word].quantile(SHARE, dim=0)
 
 

@@ -35,7 +35,7 @@ const RULES = {
   "the light does more than each control, by two standard errors": ({ margin }) => margin > 2,
   "most labels are left": ({ count, of }) => 2 * count > of,
   "more than one noun in ten falls": ({ count, of }) => count < 0.9 * of,
-  "even light and most places change the word": ({ count, most, of }) => 2 * count < of && most === 0,
+  "most places and even light change it": ({ count, most, of }) => 2 * count < of && most === 0,
 };
 
 /**
@@ -85,6 +85,7 @@ function hear(exhibit, part, data, bitmap) {
     event.preventDefault();
     form.inert = true;
     part("form button").textContent = "Sealed";
+    part("input").hidden = true; // the bet is on this photograph
     part(".see").hidden = false;
     canvas.focus({ preventScroll: true });
   };
@@ -135,12 +136,12 @@ function enter(verdict, { low, high }, truth, unit) {
  */
 async function read(file, model, tell) {
   startWorker();
+  const { shown } = await request("open", { file, name: file.name }).answer;
   let loaded = 0; // bytes
   const { manifest, vocabulary } = await request("load", { model }, ({ bytes }) => {
     loaded += bytes;
     tell(`Loading the network: ${(loaded / 1e6).toFixed(1)} MB …`);
   }).answer;
-  const { shown } = await request("open", { file, name: file.name }).answer;
   tell("Looking at every place …");
   const say = async (/** @type {object} */ wish) => {
     /** @type {import("./captioner.js").Step[]} */
@@ -157,19 +158,19 @@ async function read(file, model, tell) {
   const inEven = await say({ words: ids.slice(0, at), light: even, once: true });
   tell("");
 
-  const texts = (/** @type {number[]} */ some) => some.map((id) => vocabulary[id]);
+  const texts = (/** @type {typeof own} */ steps) => steps.map(({ word }) => vocabulary[word]);
   /** @type {Data} */
   const data = {
     view: manifest.image.view,
     grid: manifest.grid,
-    words: texts(ids.slice(0, -1)),
+    words: texts(own.slice(0, -1)),
     at,
     word: vocabulary[ids[at]],
     even: vocabulary[inEven[at].word],
     alpha: [...own[at].alpha],
-    sentences: said.map((id) => [...texts([...ids.slice(0, at), id]), "…"].join(" ")),
+    sentences: said.map((id) => [...texts(own.slice(0, at)), vocabulary[id], "…"].join(" ")),
     places: said.map((_, place) => place),
-    control: { map: [...even], sentence: texts(inEven.map(({ word }) => word).slice(0, -1)).join(" ") },
+    control: { map: [...even], sentence: texts(inEven.slice(0, -1)).join(" ") },
     of: said.length,
     count: said.filter((id) => id === ids[at]).length,
     most: Number(inEven[at].word === ids[at]),
@@ -205,11 +206,11 @@ async function show(/** @type {Exhibit} */ exhibit) {
 }
 
 const files = ["exhibits.json", "trial.json", "page.json"].map((name) => fetch(name));
-const [exhibits, stored, contents] = await Promise.all(files.map(async (file) => (await file).json()));
+const [exhibits, stored, contents] = await Promise.all(files.map(async (it) => (await it).json()));
 const photographer = contents.models.find((/** @type {any} */ { data }) => data !== "scenes");
 for (const exhibit of exhibits) await show(exhibit);
 find("#bets button").onclick = () =>
-  navigator.clipboard.writeText(`${find("h1").textContent}\n${find("#card").innerText}\n${location.href}`);
-find(location.hash || "main").scrollIntoView();
+  navigator.clipboard.writeText(`${document.title}\n${find("#card").innerText}\n${location.href}`);
+document.getElementById(location.hash.slice(1))?.scrollIntoView();
 const course = await fetch(find("#course").href, { method: "HEAD" });
 find("#course").hidden = !course.ok;
