@@ -137,6 +137,7 @@ def test_the_outcomes_of_the_cure():
             assert data["controls"][control][number] == str(int(is_true))
 
 
+@pytest.mark.slow
 def test_the_labels_of_the_elephants():
     data = TRIAL["labels"]
     captioner = Captioner.load("flickr8k-lite0-coco")
