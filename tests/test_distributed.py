@@ -13,8 +13,8 @@ import pytest
 import ranks
 import tiny
 import torch
-
 from runs import without_clock
+
 from satlib import cli
 from satlib.data import scenes
 from satlib.data.batches import Batch

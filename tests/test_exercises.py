@@ -223,7 +223,11 @@ ANSWERS = (
         "it raises IndexError: pop from empty list; more is taken off the list than is in it",
     ),
     ("7.4", lambda f, *x: 1 / (1 / f(*x)), "it raises ZeroDivisionError"),
-    ("7.7", lambda f, x, y: f(*zip(*filter(all, zip(x, y)))), "CHAIR_s: wrong value"),  # noqa: B905
+    (
+        "7.7",
+        lambda f, x, y: f(*zip(*filter(all, zip(x, y, strict=True)), strict=True)),
+        "captions that say nothing are left out",
+    ),
     ("7.8", lambda f, x: f(x).title(), "the lie is not in small letters"),
     ("7.1", lambda f, words, *x: words(["a"]), "next_words wants a tuple"),
 )

@@ -18,6 +18,8 @@ from PIL import Image
 from serving import Server
 
 from satcourse import demo
+from satcourse.widgets.reading import annotate
+from satcourse.widgets.steering import everywhere, look_again
 from satlib.cli import main
 from satlib.data import images, scenes
 from satlib.evaluation import plots
@@ -427,6 +429,112 @@ def test_a_photograph_of_ones_own(browser, folder):
         scene = images.open_photo(folder / "test-000000.webp")
         (of_scene,) = captioner.caption([scene], beam=1)
         assert finished(page) == of_scene.text
+
+
+def tried(page, exhibit, place, low="0", high="9"):
+    """Bet, put the light on a place, press Control: -> own, lit and control sentence, verdict."""
+    section = page.locator(f"#{exhibit}")
+    canvas = section.locator("canvas")
+    lit = section.locator(".lit")
+    at = canvas.bounding_box()
+    row, column = divmod(place, 14)
+    spot = {"x": (column + 0.5) * at["width"] / 14, "y": (row + 0.5) * at["height"] / 14}
+    canvas.click(position=spot)
+    assert lit.text_content() == ""  # the bet comes first
+
+    section.locator("[name=low]").fill(low)
+    section.locator("[name=high]").fill(high)
+    section.locator("form button").click()
+    canvas.click(position=spot)
+    said = [section.locator(".own").text_content(), lit.text_content()]
+    section.locator(".control").click()
+    return [*said, lit.text_content(), section.locator(".verdict").text_content()]
+
+
+def test_attention_on_trial(browser, folder):
+    """By mouse: each exhibit says what is stored of it, and the card has every bet. No model comes."""
+    stored = json.loads((folder / "trial.json").read_text())
+    with visit(browser, folder) as page:
+        page.asked.clear()
+        page.goto(f"{page.server.address}/trial.html#cure")
+        page.locator("#own").wait_for()
+        assert page.evaluate("scrollY") > 0
+        # This page has no photograph of elephants.
+        exhibits = ["green", "neighbour", "cure"]
+        assert page.locator("main > section").count() == len(exhibits) + 1
+
+        for exhibit, verdict in zip(exhibits, ["Evidence", *2 * ["Decoration"]], strict=True):
+            data = stored[exhibit]
+            own, lit, control, text = tried(page, exhibit, 100, "0", str(data["count"]))
+            told = data["sentences"][data["places"][100]]
+            assert own.lower() == "by itself: " + " ".join(data["words"])
+            assert lit.lower() == f"in your light: {told}"
+            assert control.lower().endswith(": " + data["control"]["sentence"])
+            assert text.startswith(verdict)
+            for number in (data["count"], data["most"], data["of"]):
+                assert str(number) in text
+        # The best placebo cures more than the drawn light.
+        assert page.locator("#card").inner_text().endswith("2 of 3 ranges held the truth.")
+        names = {url.rpartition("/")[2].partition("#")[0] for url in page.asked}
+        files = [folder / name for name in names if (folder / name).is_file()]
+        assert folder / "trial-test-001401.webp" in files
+        assert sum(file.stat().st_size for file in files) < 300_000
+
+
+def test_attention_on_trial_by_keyboard(browser, folder):
+    data = json.loads((folder / "trial.json").read_text())["green"]
+    with visit(browser, folder) as page:
+        page.goto(f"{page.server.address}/trial.html")
+        page.locator("#green form").wait_for()
+        while page.evaluate("document.activeElement.name") != "low":
+            page.keyboard.press("Tab")
+        keys = ("1", "Tab", "9", "Tab", "Enter", *5 * ["ArrowLeft"], *2 * ["ArrowDown"])
+        for key in keys:
+            page.keyboard.press(key)
+        place = int(np.argmax(data["alpha"])) - 5 + 2 * 14
+        lit = page.locator("#green .lit")
+        told = data["sentences"][data["places"][place]]
+        assert lit.text_content().lower() == f"in your light: {told}"
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        assert page.locator("#green strong").text_content() == "Evidence"
+
+
+def test_your_own_photograph_on_trial(browser, folder):
+    """Its numbers are those of satlib, which says no content word twice."""
+    captioner = Captioner.load(MODELS[1])
+    (cats,) = [path for path in demo.photographs() if path.stem == "cats"]
+    photo = images.open_photo(cats)
+    a = annotate(captioner, photo)
+    (caption,) = captioner.caption([photo], beam=1)
+    ids = torch.tensor(captioner.vocabulary.encode(caption.text))
+    sharpness = caption.alphas.flatten(1)[:-1].square().sum(1)
+    at = int((sharpness * captioner.content_words[ids]).argmax())
+    barred = ids[:at][captioner.content_words[ids[:at]]]
+    p = everywhere(captioner, a, caption.words, at).index_fill(1, barred, 0)
+    count = int((p.argmax(1) == ids[at]).sum())
+    even = torch.full((1, len(a)), 1 / len(a))
+    p_even = look_again(captioner, a[None], [caption.words], [at], even).index_fill(1, barred, 0)
+    in_even = captioner.vocabulary.words[int(p_even.argmax())]
+
+    with visit(browser, folder) as page:
+        page.goto(f"{page.server.address}/trial.html")
+        file = {"name": "photo.png", "mimeType": "image/png", "buffer": encoded(photo)}
+        damaged = {**file, "buffer": b"no picture"}
+        page.set_input_files("#own input", damaged)
+        page.locator("#own .tell", has_text="damaged").wait_for()
+        # It is told before the large model comes.
+        assert not any(".onnx" in url for url in page.asked)
+        page.set_input_files("#own input", file)
+        page.locator("#own form").wait_for(timeout=120_000)
+        own, _, _, text = tried(page, "own", 90)
+        assert own.lower() == f"by itself: {caption.text}"
+        word = caption.words[at]
+        assert f"“{word}” comes at {count} of 196 places; in even light it says “{in_even}”" in text
+        # The word needs its light.
+        assert in_even != word
+        assert 0 < count < 98
+        assert text.startswith("Evidence")
 
 
 def test_a_visit_without_a_network(browser, folder):

@@ -13,8 +13,8 @@ import time
 import pytest
 import tiny
 import torch
-
 from runs import differences
+
 from satlib import recipe
 from satlib.data import scenes
 from satlib.data.features import Pixels

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 import tiny
 import torch
-
 from runs import differences, without_clock
+
 from satlib import files, recipe
 from satlib.data.batches import pairs
 from satlib.data.text import Vocabulary

@@ -41,7 +41,8 @@ PICTURE = (
 )
 LIVE = """\
 <iframe class="live" src="live/index.html" title="The captioner in your browser"></iframe>
-<p><a href="live/index.html">Open it on a page of its own</a></p>
+<p><a href="live/trial.html">Attention on trial: five bets on what the light explains</a> ·
+<a href="live/index.html">Open this on a page of its own</a></p>
 """
 SOLUTION = re.compile(r"<details><summary>Solution</summary>.*?</details>", re.S)
 NO_SOLUTION = (

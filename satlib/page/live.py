@@ -6,6 +6,7 @@ them. build.js packs what is large, and writes beside each picture what its mode
 """
 
 import hashlib
+import json
 import shutil
 import subprocess
 import tomllib
@@ -18,7 +19,9 @@ from threading import Thread
 from typing import Any
 
 import pooch
+from PIL import ImageOps
 
+import satlib
 from satlib.data import images, scenes
 from satlib.errors import SatlibError
 from satlib.files import progress_bar, write_json
@@ -29,6 +32,9 @@ MODELS = ("scenes-soft", "scenes-hard", "flickr8k-lite0-coco")
 SCENES = 16
 CONTENTS = "page.json"
 _SOURCE = Path(__file__).parent / "static"
+# The numbers of trial.html ("Attention on trial"); benchmarks/trial.py computes them.
+_TRIAL = Path(satlib.__file__).parent / "results" / "trial.json"
+_SIDE = 448  # pixels, the longer side of its pictures
 _WASM = "ort-wasm-simd-threaded.wasm"
 
 
@@ -70,6 +76,7 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
             pictures = _scenes(new) if kind == "scenes" else _photographs(new)
             contents[kind] = _with_pixels(pictures)
 
+        _trial(new)
         # build.js reads page.json, so it comes last.
         write_json(new / CONTENTS, contents)
         subprocess.run(["node", new / "build.js"], check=True)
@@ -122,6 +129,21 @@ def _photographs(page: Path) -> Iterator[tuple[Path, str]]:
         if file.startswith("notebooks/photographs/"):
             credit = f"{entry['SPDX-FileCopyrightText']}, {entry['SPDX-License-Identifier']}"
             yield Path(shutil.copy(root / file, page)), credit
+
+
+def _trial(page: Path) -> None:
+    """Copy what trial.html knows into the page, and write its pictures, small enough for a phone."""
+    shutil.copy(_TRIAL, page)
+    for exhibit in json.loads(_TRIAL.read_text(encoding="utf-8")).values():
+        name = Path(exhibit["picture"])
+        if name.suffix == ".webp":
+            picture = scenes.scene(name.stem).photo()
+        elif (page / name).is_file():
+            picture = images.open_photo(page / name)
+        else:  # a page without photographs
+            continue
+        small = ImageOps.contain(picture, (_SIDE, _SIDE))
+        small.save(page / f"trial-{name.stem}.webp")
 
 
 def _runtime() -> Path:

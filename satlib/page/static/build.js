@@ -69,7 +69,7 @@ fs.writeFileSync(here("page.json"), JSON.stringify(contents));
 for (const name of BUILT_FROM) fs.rmSync(here(name));
 
 // A browser notices a new page by the version in its service worker.
-const isShell = (name) => /\.(css|js|mjs)$/.test(name) && name !== "sw.js";
+const isShell = (name) => /\.(css|html|js|mjs)$/.test(name) && name !== "sw.js";
 const shell = ["./", "page.json", ...fs.readdirSync(here(".")).filter(isShell)];
 const serviceWorker = read("sw.js")
   .toString()

@@ -111,3 +111,16 @@ export function lit(picture, map) {
   }
   return image;
 }
+
+/**
+ * The number of the step with the sharpest map, of those that say a content word, if any does.
+ * @param {import("./captioner.js").Step[]} steps
+ * @param {import("./captioner.js").Manifest} manifest
+ */
+export function sharpest(steps, { repeatable, words }) {
+  const concentrations = steps.map(({ alpha, word }) => {
+    const isContent = word !== words.end && !repeatable?.includes(word);
+    return isContent ? alpha.reduce((sum, share) => sum + share ** 2, 0) : -1;
+  });
+  return concentrations.indexOf(Math.max(...concentrations));
+}

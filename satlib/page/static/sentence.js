@@ -2,6 +2,7 @@
 
 import { record } from "./address.js";
 import { draw } from "./drawing.js";
+import { sharpest } from "./light.js";
 import { loadModel, megabytes, smallFiles } from "./models.js";
 import { newId, request, startWorker } from "./requests.js";
 import { chosenModel, showModel } from "./settings.js";
@@ -179,7 +180,8 @@ function mostTelling() {
     state.hint = colours[0];
     return colours[1];
   }
-  return storedCaption() ? mostChangeable(state.steps) : sharpest(state.steps);
+  const { manifest } = /** @type {import("./state.js").ModelFiles} */ (state.model);
+  return storedCaption() ? mostChangeable(state.steps) : sharpest(state.steps, manifest);
 }
 
 /** Tell what happened at the chosen word. */
@@ -212,19 +214,6 @@ function colourSteps() {
 function mostChangeable(steps) {
   const counts = steps.map(({ places }) => new Set(places?.map(([word]) => word)).size);
   return counts.indexOf(Math.max(...counts));
-}
-
-/**
- * The number of the step with the sharpest map, of those that say a content word, if any does.
- * @param {Step[]} steps
- */
-function sharpest(steps) {
-  const { repeatable, words } = /** @type {import("./state.js").ModelFiles} */ (state.model).manifest;
-  const concentrations = steps.map(({ alpha, word }) => {
-    const isContent = word !== words.end && !repeatable?.includes(word);
-    return isContent ? alpha.reduce((sum, share) => sum + share ** 2, 0) : -1;
-  });
-  return concentrations.indexOf(Math.max(...concentrations));
 }
 
 /**
