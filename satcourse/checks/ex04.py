@@ -116,6 +116,8 @@ def _attend_cases() -> list[Both]:
     for (e,) in weights.cases():
         B, L = e.shape
         cases.append((e, numbers(B, L, B, seed=1)))
+    # One image alone, whose axis a squeeze would take away.
+    cases.append((numbers(1, 4), numbers(1, 4, 4, seed=1)))
     return cases
 
 
