@@ -20,6 +20,10 @@ class Failed(Exception):  # noqa: N818  (not our mistake)
     """A call failed; the message says why in one line."""
 
 
+class Raised(Failed):
+    """A call raised an exception, whose words do not say what to do."""
+
+
 class Blank(Exception):  # noqa: N818
     """A line of the learner's function is still `...`."""
 
@@ -109,7 +113,7 @@ def run(function: Callable[[], Any], seconds: float, code: CodeType | None = Non
         # What Python says of `...` where a value should be: "unsupported operand ... 'ellipsis'".
         if "ellipsis" in message.lower() or isinstance(error, NotImplementedError):
             raise Blank from None
-        raise Failed(f"it raises {type(error).__name__}: {message}{_line(error, code)}") from None
+        raise Raised(f"it raises {type(error).__name__}: {message}{_line(error, code)}") from None
 
 
 def _line(error: BaseException, code: CodeType | None) -> str:

@@ -85,8 +85,8 @@ def changes(task: Task, function: Any) -> Iterator[tuple[str, ast.FunctionDef]]:
     edits = [edit for kind in KINDS for edit in kind(tree, language) if UNSAID not in edit[0]]
 
     # The nearest first.
-    order = {id(node): place for place, node in enumerate(ast.walk(tree))}
-    edits.sort(key=lambda edit: min(order[place] for place in edit[1]))
+    place_of = {id(node): place for place, node in enumerate(ast.walk(tree))}
+    edits.sort(key=lambda edit: min(place_of[node] for node in edit[1]))
     for words, places in edits:
         # What deepcopy finds in this mapping it believes to be copied already.
         yield words, ast.fix_missing_locations(copy.deepcopy(tree, {**places}))
@@ -218,21 +218,36 @@ def lines(tree: ast.AST, language: Language) -> Iterator[Edit]:
             yield f"without the new {language.joined(both)}", places
 
 
-def order(tree: ast.AST, language: Language) -> Iterator[Edit]:
-    """A line reads what a later one assigns, or what was there before an earlier one assigned it."""
-    blocks = [getattr(node, "body", None) for node in ast.walk(tree)]
-    for block in [block for block in blocks if isinstance(block, list)]:
-        for first, last in combinations(block, 2):
-            later = _variables(first, ast.Load) & _variables(last, ast.Store)
-            words = f"with {language.computed(first)} from the new {language.joined(later)}"
+def moved_down(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """A line reads what a later one assigns."""
+    for first, last in _pairs(tree):
+        names = _variables(first, ast.Load) & _variables(last, ast.Store)
+        if names:
+            words = f"with {language.computed(first)} from the new {language.joined(names)}"
             yield words, {id(first): _both(last, first), id(last): ast.Pass()}
 
-            earlier = _variables(first, ast.Store) & _variables(last, ast.Load)
-            words = f"with {language.computed(last)} from the old {language.joined(earlier)}"
-            keep = [ast.parse(f"_{name} = {name}").body[0] for name in earlier]
-            reads = [each for each in nodes(last, ast.Name) if each.id in earlier]
-            stale = {id(n): _with(n, id=f"_{n.id}") for n in reads if isinstance(n.ctx, ast.Load)}
-            yield words, {id(first): _both(*keep, first), id(last): copy.deepcopy(last, stale)}
+
+def stale(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """A line reads what was there before an earlier one assigned it."""
+    for first, last in _pairs(tree):
+        names = _variables(first, ast.Store) & _variables(last, ast.Load)
+        if not names:
+            continue
+
+        words = f"with {language.computed(last)} from the old {language.joined(names)}"
+        # x is kept as _x before the earlier line, and _x is read in the later one.
+        kept = [ast.parse(f"_{name} = {name}").body[0] for name in names]
+        reads = [each for each in nodes(last, ast.Name) if isinstance(each.ctx, ast.Load)]
+        old = {id(each): _with(each, id=f"_{each.id}") for each in reads if each.id in names}
+        yield words, {id(first): _both(*kept, first), id(last): copy.deepcopy(last, old)}
+
+
+def _pairs(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.stmt]]:
+    """Each line with each that follows it in its block."""
+    for node in ast.walk(tree):
+        block = getattr(node, "body", None)
+        if isinstance(block, list):  # a lambda's is an expression
+            yield from combinations(block, 2)
 
 
 def _both(*lines: Any) -> ast.If:
@@ -240,4 +255,4 @@ def _both(*lines: Any) -> ast.If:
     return ast.If(ast.Constant(True), [*lines], [])
 
 
-KINDS = (axes, functions, operands, exchanges, constants, lines, order)
+KINDS = (axes, functions, operands, exchanges, constants, lines, moved_down, stale)

@@ -189,7 +189,7 @@ def _judge(task: Task, answer: Any) -> None:
                 # What is wrong with the results before it explains more.
                 if any(trial.problem for trial in trials):
                     break
-                raise calls.Failed(_failure(task, case, str(failed))) from None
+                raise calls.Failed(_failure(task, case, failed)) from None
     except calls.Blank:
         raise Wrong(task.id, task.todo, blank=True) from None
     except calls.Failed as failed:
@@ -267,18 +267,19 @@ def is_blank(answer: Any) -> bool:
 # The message about a wrong answer.
 
 
-def _failure(task: Task, case: tuple[Any, ...], message: str) -> str:
+def _failure(task: Task, case: tuple[Any, ...], failed: calls.Failed) -> str:
     """What to say of a call that failed: a known mistake that fails alike, or what is asked."""
+    message = str(failed)
     # The other failures' own words say what to do.
-    if not message.startswith("it raises"):
+    if not isinstance(failed, calls.Raised):
         return message
 
     for known, mistake in task.mistakes.items():
         try:
             calls.run(partial(task.observe, mistake, *copy.deepcopy(case)), task.seconds)
-        except calls.Failed as failed:
+        except calls.Failed as alike:
             # After it comes the learner's line.
-            if message.startswith(str(failed)):
+            if message.startswith(str(alike)):
                 return known
 
     # torch says which sizes do not fit, but not whose they are.
