@@ -148,7 +148,7 @@ class Contestant:
     """A decoder with its training step.
 
     "baseline", "satlib", "compiled", which has the step of a word compiled by torch.compile, or
-    "floor", which only multiplies the matrices of satlib's step: no step can be faster.
+    "floor", which only multiplies the matrices of satlib's step, in float32.
     """
 
     def __init__(self, name: str, sizes: Sizes, device: torch.device, precision: str) -> None:

@@ -70,7 +70,10 @@ class Muon(torch.optim.Adam):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """U V^T of a matrix U S V^T (r, c), nearly: its singular values are between 0.91 and 1.09."""
+    """U V^T of a matrix U S V^T (r, c), nearly: singular values are 0.91 to 1.09.
+
+    Those below 0.005 of the norm become smaller ones.
+    """
     # A tall matrix is transposed, because x x^T is as large as the number of rows.
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
