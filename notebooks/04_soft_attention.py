@@ -813,7 +813,7 @@ by_image = {
     )
     for example, words, own in zip(tests, captions, maps, strict=True)
 }
-found = pointing.summary(pointing.measure_all(tests, by_image))["all"]
+found = pointing.summary(pointing.measure_all(tests, by_image))
 print(f"{found['words']} words                       own map   mean map   knows nothing")
 for measure, nothing, name in (
     ("peak", "centre", "peak on the object"),

@@ -1196,7 +1196,7 @@ def looks_of_the_shipped():
             for each in examples
         ]
         spread = np.mean(ground.sharpness(generated.values())["map entropy"])
-        peak = ground.summary(ground.measure_all(examples, generated))["all"]["peak"]
+        peak = ground.summary(ground.measure_all(examples, generated))["peak"]
         with_look[look] = 100 * np.mean(exactly)
         print(f"{look:18} {with_look[look]:7.0f} % {spread:9.2f} {peak:18.0f} %")
     return with_look
