@@ -1,11 +1,11 @@
 """Speed and memory of satlib's training step beside a decoder as it is commonly written.
 
-    python benchmarks/bench.py [step] [encoders] [beam] [--dims 512,2048] [--batches 64]
+    python benchmarks/bench.py [step] [beam] [--dims 512,2048] [--batches 64]
         [--precisions float32,bf16]
 
-`encoders` and `beam` measure satlib's encoders and its beam search. The contestants of `step` take
-turns, round by round, so that other load on the machine falls on all of them. A ratio is the median
-over the rounds of the ratio within a round.
+`step` measures a training step, `beam` the beam search. The contestants of `step` take turns, round
+by round, so that other load on the machine falls on all of them. A ratio is the median over the
+rounds of the ratio within a round.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import platform
 import re
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -27,7 +28,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from satlib.data import scenes
 from satlib.data.images import to_tensor
-from satlib.model import encoders, installed
+from satlib.model import installed
 from satlib.model.captioner import Captioner
 from satlib.model.decoder import Decoder, DecoderConfig
 from satlib.model.objective import doubly_stochastic_penalty, negative_log_likelihood
@@ -38,10 +39,9 @@ CLIP = 5.0
 # and the longest.
 LENGTHS = (6, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 16, 17, 20)
 LONGEST = 37
-ENCODERS = ("vgg19", "efficientnet-lite0")
-IMAGES = 32  # in a batch of encoders and beam search
-CONTESTANTS = ("baseline", "satlib", "compiled", "floor")
-PARTS = ("step", "encoders", "beam")
+IMAGES = 32  # in a batch of the beam search
+PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
+PARTS = ("step", "beam")
 Row = dict[str, Any]  # what was measured, by name
 Action = Callable[[], Any]
 
@@ -144,69 +144,24 @@ class Sizes:
     K: int = 9000
 
 
-class Contestant:
-    """A decoder with its training step.
+class Contestant(ABC):
+    """What takes turns at a training step. Its weights depend on the sizes alone."""
 
-    "baseline", "satlib", "compiled", which has the step of a word compiled by torch.compile, or
-    "floor", which only multiplies the matrices of satlib's step, in float32.
-    """
-
-    def __init__(self, name: str, sizes: Sizes, device: torch.device, precision: str) -> None:
-        """Create it with weights that depend on the sizes alone."""
-        torch.manual_seed(0)
-        config = DecoderConfig(embedding=sizes.n, hidden=sizes.n, attention_hidden=sizes.n)
-        decoder = Decoder(config, sizes.D, sizes.K)
-        self.name = name
+    def __init__(self, sizes: Sizes, device: torch.device, precision: str) -> None:
         self.sizes = sizes
         self.device = device
-        self.precision = precision
+        self.dtype = PRECISIONS[precision]
 
-        # satlib trains with the fused kernel; the baseline has torch's default.
-        self.model: nn.Module = decoder
-        fused: bool | None = True
-        if name == "baseline":
-            self.model = Baseline(decoder)
-            fused = None
-        self.model.to(device).train()
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-4, fused=fused)
-
-        # Not the whole decoder: a word's step has the same shapes whatever the caption's length.
-        if name == "compiled":
-            decoder.step = torch.compile(decoder.step)
+    @abstractmethod
+    def step(self, a: Tensor, captions: Tensor, lengths: Tensor) -> None:
+        """A training step on a batch: a (B, L, D), captions (B, C), lengths (B,)."""
 
     def lengths(self, shift: float, longest: bool) -> list[list[int]]:
-        """The lengths of the captions in each batch of a turn.
+        """The lengths of the captions in each batch of a turn: three batches of one length each.
 
-        The baseline gets one batch of mixed lengths, longest first; satlib gets three batches of
-        one length each. `shift`, 0 to 1, moves along Flickr8k's lengths.
+        shift: 0 to 1, moves along Flickr8k's lengths. longest: the last one is the longest.
         """
-        count = self.sizes.B if self.name == "baseline" else 3
-        chosen = [LENGTHS[int((i + shift) / count * len(LENGTHS))] for i in range(count)]
-        if longest:
-            chosen[-1] = LONGEST
-
-        if self.name == "baseline":
-            return [chosen[::-1]]
-        return [[length] * self.sizes.B for length in chosen]
-
-    def step(self, a: Tensor, captions: Tensor, lengths: Tensor) -> None:
-        """Forward pass, backward pass, clipping and Adam, as in training."""
-        if self.name == "floor":
-            multiply(self.sizes, captions.shape[1], self.device)
-            return
-
-        bf16 = self.precision == "bf16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
-            if isinstance(self.model, Baseline):
-                loss = self.model.loss(a, captions, lengths)
-            else:
-                output = self.model(a, captions)
-                loss = negative_log_likelihood(output.logits, captions).mean()
-                loss = loss + doubly_stochastic_penalty(output.alphas).mean()
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
-        self.optimiser.step()
+        return [[length] * self.sizes.B for length in _chosen(3, shift, longest)]
 
     def turn(self, a: Tensor, shift: float = 0.5, longest: bool = False) -> float:
         """Words per second of the batches of a turn, one after the other."""
@@ -227,25 +182,123 @@ class Contestant:
         return words / timed(steps, self.device)
 
 
-def multiply(sizes: Sizes, C: int, device: torch.device) -> None:
-    """The matrix products of a step for captions of C words: of each y = x W', y W and y' x."""
-    B, L, D, n, K = sizes.B, sizes.L, sizes.D, sizes.n, sizes.K
-    # The keys, the gates' part in the words, and what the logits are made of.
-    once = [(B * L, D, n), (B * C, n, 4 * n), (B * C, n, n), (B * C, D, n), (B * C, n, K)]
-    # The query, the energies, and the gates' parts in the state and the context.
-    each_word = [(B, n, n), (B * L, n, 1), (B, n, 4 * n), (B, D, 4 * n)]
+def _chosen(count: int, shift: float, longest: bool) -> list[int]:
+    """So many of Flickr8k's lengths, evenly spread over them, the shortest first."""
+    lengths = [LENGTHS[int((i + shift) / count * len(LENGTHS))] for i in range(count)]
+    if longest:
+        lengths[-1] = LONGEST
+    return lengths
 
-    for rows, inputs, outputs in once + C * each_word:
-        x, W = _factors(rows, inputs, outputs, device)
-        y = x @ W.T  # forward
-        y @ W  # the gradient at x
+
+class Satlib(Contestant):
+    """satlib's decoder: forward pass, backward pass, clipping and Adam, as in training."""
+
+    FUSED: bool | None = True  # the kernel that satlib trains with
+
+    def __init__(self, sizes: Sizes, device: torch.device, precision: str) -> None:
+        super().__init__(sizes, device, precision)
+        torch.manual_seed(0)
+        config = DecoderConfig(embedding=sizes.n, hidden=sizes.n, attention_hidden=sizes.n)
+        self.model = self.model_of(Decoder(config, sizes.D, sizes.K)).to(device).train()
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-4, fused=self.FUSED)
+
+    def model_of(self, decoder: Decoder) -> nn.Module:
+        """The model that trains."""
+        return decoder
+
+    def loss(self, a: Tensor, captions: Tensor, lengths: Tensor) -> Tensor:
+        """-log p(y|a) and the doubly stochastic penalty of a caption, each a mean."""
+        output = self.model(a, captions)
+        nll = negative_log_likelihood(output.logits, captions).mean()
+        return nll + doubly_stochastic_penalty(output.alphas).mean()
+
+    def step(self, a: Tensor, captions: Tensor, lengths: Tensor) -> None:
+        """Loss, gradients, and a step of Adam."""
+        reduced = self.dtype is not torch.float32
+        with torch.autocast(self.device.type, self.dtype, enabled=reduced):
+            loss = self.loss(a, captions, lengths)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        self.optimiser.step()
+
+
+class Compiled(Satlib):
+    """satlib's decoder with the step of a word compiled by torch.compile."""
+
+    def model_of(self, decoder: Decoder) -> nn.Module:
+        """The decoder, compiled when it is first used."""
+        # Not the whole decoder: a word's step has the same shapes whatever the caption's length.
+        decoder.step = torch.compile(decoder.step)
+        return decoder
+
+
+class Common(Satlib):
+    """The decoder as it is commonly written, with torch's default for Adam."""
+
+    FUSED = None
+
+    def model_of(self, decoder: Decoder) -> nn.Module:
+        """The baseline with the decoder's weights."""
+        return Baseline(decoder)
+
+    def lengths(self, shift: float, longest: bool) -> list[list[int]]:
+        """One batch of mixed lengths, longest first."""
+        return [_chosen(self.sizes.B, shift, longest)[::-1]]
+
+    def loss(self, a: Tensor, captions: Tensor, lengths: Tensor) -> Tensor:
+        """The baseline's own loss, which leaves out what was padded."""
+        return self.model.loss(a, captions, lengths)
+
+
+class Floor(Contestant):
+    """Only the matrix products of satlib's step, each with its gradients."""
+
+    def step(self, a: Tensor, captions: Tensor, lengths: Tensor) -> None:
+        """Multiply; what the matrices hold does not change the time."""
+        B, L, D, n, K = self.sizes.B, self.sizes.L, self.sizes.D, self.sizes.n, self.sizes.K
+        C = captions.shape[1]
+
+        # The keys: the annotation vectors do not learn, and need no gradient.
+        self.multiply(B * L, D, n, backward=False)
+        # The gates' part in the words, and what the logits are made of.
+        self.multiply(B * C, n, 4 * n)
+        self.multiply(B * C, n, n)
+        self.multiply(B * C, D, n)
+        self.multiply(B * C, n, K)
+
+        for _ in range(C):
+            # The query, the energies, and the gates' parts in the state and the context.
+            self.multiply(B, n, n)
+            self.multiply(B * L, n, 1)
+            self.multiply(B, n, 4 * n)
+            self.multiply(B, D, 4 * n)
+
+    def multiply(self, rows: int, inputs: int, outputs: int, backward: bool = True) -> None:
+        """Multiply y = x W', for the gradient at W and, with `backward`, the one at x."""
+        x, W = _factors(rows, inputs, outputs, self.device, self.dtype)
+        y = x @ W.T
         y.T @ x  # the gradient at W
+        if backward:
+            y @ W  # the gradient at x
 
 
 @cache
-def _factors(rows: int, inputs: int, outputs: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _factors(
+    rows: int, inputs: int, outputs: int, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """Inputs x (rows, inputs) and weights W (outputs, inputs), made once."""
-    return torch.ones(rows, inputs, device=device), torch.ones(outputs, inputs, device=device)
+    x = torch.ones(rows, inputs, device=device, dtype=dtype)
+    W = torch.ones(outputs, inputs, device=device, dtype=dtype)
+    return x, W
+
+
+CONTESTANTS: dict[str, type[Contestant]] = {
+    "baseline": Common,
+    "satlib": Satlib,
+    "compiled": Compiled,
+    "floor": Floor,
+}
 
 
 def timed(action: Action, device: torch.device) -> float:
@@ -308,30 +361,34 @@ def step(
     a = torch.randn(sizes.B, sizes.L, sizes.D, generator=generator)
     a = a.relu_().to(device)  # annotation vectors are what a ReLU leaves
 
-    field = []
+    field = {}
     for precision in precisions:
-        field += [Contestant(name, sizes, device, precision) for name in contestants]
+        for name in contestants:
+            field[f"{name} {precision}"] = CONTESTANTS[name](sizes, device, precision)
 
     # These turns also warm everything up: none of them is in the rates.
-    memory = [peak_memory(partial(one.turn, a, longest=True), device) for one in field]
+    memory = {}
+    for name, one in field.items():
+        memory[name] = peak_memory(partial(one.turn, a, longest=True), device)
 
-    rates = [[] for _ in field]
+    rates = {name: [] for name in field}
     for number in range(rounds):
         shift = (number + 0.5) / rounds
         # In turns, so that what slows the machine down slows all of them down.
-        for one, own in zip(field, rates, strict=True):
-            own.append(one.turn(a, shift))
+        for name, one in field.items():
+            rates[name].append(one.turn(a, shift))
 
-    for one, own, peak in zip(field, rates, memory, strict=True):
+    first, *_ = rates.values()
+    for name, own in rates.items():
         # Within a round, where both had the same load on the machine.
-        ratios = [rate / first for rate, first in zip(own, rates[0], strict=True)]
+        ratios = [rate / other for rate, other in zip(own, first, strict=True)]
         yield {
-            "name": f"{one.name} {one.precision}",
+            "name": name,
             "D": sizes.D,
             "batch": sizes.B,
             "words per second": spread(own),
             "ratio": spread(ratios),
-            "peak bytes": peak,
+            "peak bytes": memory[name],
         }
 
 
@@ -340,17 +397,6 @@ def per_second(action: Action, rounds: int, device: torch.device) -> dict[str, f
     times = [timed(action, device) for _ in range(rounds + 1)]
     # The first time warms everything up.
     return spread([IMAGES / seconds for seconds in times[1:]])
-
-
-@torch.inference_mode()
-def extraction(rounds: int, device: torch.device) -> Iterator[Row]:
-    """Images per second of each encoder."""
-    shape = (IMAGES, 3, 224, 224)
-    pixels = torch.randint(0, 256, shape, dtype=torch.uint8, device=device)
-    for name in ENCODERS:
-        encoder = encoders.create(name).to(device).eval()
-        rate = per_second(partial(encoder, pixels), rounds, device)
-        yield {"name": name, "images per second": rate}
 
 
 @torch.inference_mode()
@@ -370,17 +416,20 @@ def beam(rounds: int, device: torch.device) -> Iterator[Row]:
 
 def measured(part: str, options: argparse.Namespace, device: torch.device) -> Iterator[Row]:
     """The rows of a part; each is measured when it is asked for."""
-    if part == "encoders":
-        yield from extraction(options.rounds, device)
-    elif part == "beam":
+    if part == "beam":
         yield from beam(options.rounds, device)
     else:
-        contestants = options.contestants.split(",")
-        precisions = options.precisions.split(",")
-        for D in options.dims.split(","):
-            for B in options.batches.split(","):
+        for D in options.dims:
+            for B in options.batches:
                 sizes = Sizes(int(D), int(B))
-                yield from step(sizes, contestants, options.rounds, device, precisions)
+                yield from step(
+                    sizes, options.contestants, options.rounds, device, options.precisions
+                )
+
+
+def names(text: str) -> list[str]:
+    """The names of a list with commas."""
+    return text.split(",")
 
 
 def main() -> None:
@@ -392,21 +441,23 @@ def main() -> None:
         "parts",
         nargs="*",
         metavar="PART",
-        help="step, encoders, beam (default: all)",
+        help=f"{', '.join(PARTS)} (default: all)",
     )
-    parser.add_argument("--dims", default="512,2048", metavar="D,...")
-    parser.add_argument("--batches", default="64", metavar="B,...")
+    parser.add_argument("--dims", type=names, default=["512", "2048"], metavar="D,...")
+    parser.add_argument("--batches", type=names, default=["64"], metavar="B,...")
     parser.add_argument(
         "--contestants",
-        default="baseline,satlib,floor",
+        type=names,
+        default=["baseline", "satlib", "floor"],
         metavar="NAME,...",
-        help="also compiled",
+        help=f"of {', '.join(CONTESTANTS)}",
     )
     parser.add_argument(
         "--precisions",
-        default="float32",
+        type=names,
+        default=["float32"],
         metavar="NAME,...",
-        help="float32, bf16",
+        help=f"of {', '.join(PRECISIONS)}",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="auto", help="cpu, cuda or mps")
@@ -414,9 +465,14 @@ def main() -> None:
     options = parser.parse_args()
 
     parts = options.parts or PARTS
-    contestants = options.contestants.split(",")
-    if {*parts} - {*PARTS} or {*contestants} - {*CONTESTANTS}:
-        parser.error(f"the parts: {', '.join(PARTS)}; the contestants: {', '.join(CONTESTANTS)}")
+    for given, known in (
+        (parts, PARTS),
+        (options.contestants, CONTESTANTS),
+        (options.precisions, PRECISIONS),
+    ):
+        for name in given:
+            if name not in known:
+                parser.error(f"{name} is none of {', '.join(known)}")
 
     device = installed.device(options.device)
     rows = []

@@ -6,7 +6,7 @@ takes an hour and writes satlib/results/own-photographs.json. MODEL was trained 
 and is trained further on photographs of OWN, with or without some of OLD.
 """
 
-import sys
+import argparse
 import tempfile
 import time
 from dataclasses import replace
@@ -30,17 +30,27 @@ from satlib.training.features import extract
 RUNS = [(own, 0) for own in (0, 25, 50, 100, 200, 400, 694)] + [(100, 100), (400, 400)]
 
 
-def main(model: str, *names: str) -> None:
+def main() -> None:
     """Write each run's processor seconds, and CIDEr on both dev splits with its interval."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL")
+    parser.add_argument("old", metavar="OLD")
+    parser.add_argument("own", metavar="OWN")
+    options = parser.parse_args()
+    model = options.model
+
     torch.set_num_threads(1)
-    old, own = [datasets.load(name).shortened(700) for name in names]
+    old = datasets.load(options.old).shortened(700)
+    own = datasets.load(options.own).shortened(700)
     both = caption_set.joined([old, own])
     work = Path(tempfile.mkdtemp())
 
     # The encoder does not learn: its vectors are computed once, for all runs.
     encoder = encoders.create(f"model:{model}")
     vectors = extract(both, encoder, features.folder(work, both, encoder.name))
-    chosen = starting.fitted(recipe.load("own-folder-further"), Path(model))
+    chosen = starting.fitted(recipe.load("own-folder-further"), model)
 
     rows = []
     for size, kept in RUNS:
@@ -49,7 +59,7 @@ def main(model: str, *names: str) -> None:
             examples = old.split("train")[:kept] + own.shortened(size).examples
             data = replace(both, examples=examples)
             run = work / f"{size}-{kept}"
-            captioner = loop.train(chosen, data, vectors, run, start=Path(model))
+            captioner = loop.train(chosen, data, vectors, run, start=model)
         else:
             captioner = Captioner.load(model)
         row = {
@@ -70,4 +80,4 @@ def main(model: str, *names: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

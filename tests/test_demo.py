@@ -1,6 +1,6 @@
 """The demo from end to end at a tiny size: what it prints and writes, and what it leaves alone."""
 
-import json
+import itertools
 import re
 
 from satcourse import demo
@@ -30,8 +30,9 @@ def test_the_demo_shows_everything_and_starts_over(tmp_path, monkeypatch, capsys
     scene_model = installed.model("scenes-soft")
     monkeypatch.setattr(installed, "model", lambda name=None: scene_model if name else small)
     monkeypatch.setattr(demo, "PHOTOGRAPHS", {"dog.jpg": "a dog leaps"})
-    # No Java: METEOR costs seconds, and is not needed.
-    monkeypatch.setenv("PATH", str(tmp_path))
+    # So little training makes no caption right.
+    verdicts = itertools.cycle([True, False, True])
+    monkeypatch.setattr(demo.scenes, "exact_match", lambda text, scene: next(verdicts))
     opened = []
     monkeypatch.setattr(demo.webbrowser, "open", opened.append)
 
@@ -52,9 +53,7 @@ def test_the_demo_shows_everything_and_starts_over(tmp_path, monkeypatch, capsys
 
     # Two epochs of 16 images, each a single batch.
     assert re.findall(r"^ +(\d+)  \w", printed[0], re.M) == ["1", "2"], "a caption after each step"
-    evaluation = json.loads((out / "training" / "evaluation-test.json").read_text())
-    share = evaluation["metrics"]["exact match"]
-    assert f" {share:.0f} % are described right" in printed[0]
+    assert " 67 % are described right" in printed[0], "two of three"
     assert "a dog leaps" in printed[0]
 
 

@@ -66,19 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit status.
 
     0; 1 if something was found to be wrong or a photograph was left out; 2 for a mistake that the
-    user can correct; 130 after Ctrl-C or SIGTERM, with finished work kept.
+    user can correct; 130 after Ctrl-C or SIGTERM, with finished work kept; 141 if what is printed
+    has no reader any more.
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-
-    # Other packages are imported only for the help, and for commands that are not satlib's own.
-    if words[0] not in COMMANDS:
-        for entry in importlib.metadata.entry_points(group="satlib.commands"):
-            entry.load()
-    similar = difflib.get_close_matches(words[0], COMMANDS, n=1)
-    if words[0] not in COMMANDS and similar:
-        print(
-            f"satlib: there is no command {words[0]}; did you mean {similar[0]}?", file=sys.stderr
-        )
+    if not _known(words[0]):
         return 2
     options = parser().parse_args(words)
     files.quiet = options.quiet
@@ -94,6 +86,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     # SIGTERM ends a command as Ctrl-C does.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _run(options)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _known(word: str) -> bool:
+    """Load the commands of other packages; false, with a proposal printed, for a misspelt one."""
+    # They are imported only for the help, and for commands that are not satlib's own.
+    if word in COMMANDS:
+        return True
+    for entry in importlib.metadata.entry_points(group="satlib.commands"):
+        entry.load()
+
+    similar = difflib.get_close_matches(word, COMMANDS, n=1)
+    if word in COMMANDS or not similar:
+        return True  # or argparse says what there is
+    print(f"satlib: there is no command {word}; did you mean {similar[0]}?", file=sys.stderr)
+    return False
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run the chosen command; its exit status."""
     function, _ = COMMANDS[options.command]
     try:
         status = function(options) or 0
@@ -115,5 +130,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("satlib: interrupted; finished work is kept", file=sys.stderr)
         return 130
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -71,13 +71,10 @@ def caption(options: argparse.Namespace) -> int:
 
     # The model as it was named: that is how --json names it.
     model = options.model or Path(installed.PHOTOGRAPHS)
-    of_search = options.beam or options.best > 1
-    of_sample = options.temperature != 1 or options.seed
-    misplaced = of_search if options.sample else of_sample
-    if misplaced:
-        raise SatlibError(
-            "--temperature and --seed go with --sample; --best and --beam go without it"
-        )
+    if options.sample and (options.beam or options.best > 1):
+        raise SatlibError("--best and --beam go without --sample: it draws, and does not search")
+    if not options.sample and (options.temperature != 1 or options.seed):
+        raise SatlibError("--temperature and --seed go with --sample")
 
     captioner = inputs.captioner_of(model, options)
     results = captioning.caption_folder(
@@ -92,8 +89,9 @@ def caption(options: argparse.Namespace) -> int:
         temperature=options.temperature,
         seed=options.seed,
     )
-    # The captions that were judged were the best of a search.
-    bands = [] if options.sample else how_sure.bands_of(captioner)
+    # What was judged are the best captions of the model's own search.
+    as_judged = not (options.sample or options.beam or options.attention)
+    bands = how_sure.bands_of(captioner) if as_judged else []
     found = []  # without the maps, which would fill the memory
     left_out = 0
     for result in results:

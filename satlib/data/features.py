@@ -71,6 +71,20 @@ class Manifest(msgspec.Struct):
                 ids.add(example.image_id)
         return ids
 
+    def require(self, expected: "Manifest", folder: Path) -> None:
+        """Refuse vectors in `folder` that were computed of, or with, something else."""
+        for name in ("home", "encoder", "weights"):
+            stored = getattr(self, name)
+            needed = getattr(expected, name)
+            if stored != needed:
+                raise SatlibError(
+                    f"{folder} was made with {name} {stored!r}, not {needed!r}; {_advice(folder)}"
+                )
+
+
+def _advice(folder: Path) -> str:
+    return f"delete {folder} and run satlib features again"
+
 
 def stamp(example: Example) -> tuple[int, int]:
     """Size and modification time (ns) of an image's file; (0, 0) if it is drawn."""
@@ -80,20 +94,14 @@ def stamp(example: Example) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def read_manifest(folder: Path, expected: Manifest | None = None) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
     """The manifest of a store, with the images of its journal.
 
     Raises:
-        SatlibError: it is damaged, or its vectors were computed with something else than expected.
+        SatlibError: it is damaged.
     """
-    advice = f"delete {folder} and run satlib features again"
+    advice = _advice(folder)
     manifest = read_json(folder / MANIFEST, Manifest, "the manifest of a feature store", advice)
-    for name in ("home", "encoder", "weights") if expected else ():
-        stored = getattr(manifest, name)
-        needed = getattr(expected, name)
-        if stored != needed:
-            raise SatlibError(f"{folder} was made with {name} {stored!r}, not {needed!r}; {advice}")
-
     journal = folder / JOURNAL
     if journal.is_file():
         # What a kill has cut off, a line without an end, does not count.
@@ -157,7 +165,7 @@ class FeatureStore:
 
     def check(self, expected: Manifest, examples: Sequence[Example]) -> None:
         """Refuse a store of another encoder, or without the examples as they are now."""
-        read_manifest(self.folder, expected)
+        self.manifest.require(expected, self.folder)
         outdated = self.manifest.outdated(examples)
         if outdated:
             raise SatlibError(

@@ -199,10 +199,11 @@ def _refuse(incomplete: list[str]) -> None:
     if not incomplete:
         return
 
-    # The first with its whole place, up to eight more by line: "captions.csv, line 2, 4, 7".
-    lines = [where.rpartition(" ")[2] for where in incomplete[1:9]]
+    # Those of the first one's table by line, up to nine: "captions.csv, line 2, 4, 7".
+    first_table = incomplete[0].rpartition(" ")[0]
+    lines = [where.rpartition(" ")[2] for where in incomplete if where.startswith(first_table)]
     raise SatlibError(
-        f"{', '.join([incomplete[0], *lines])}: rows without an image or a caption "
+        f"{first_table} {', '.join(lines[:9])}: rows without an image or a caption "
         f"({len(incomplete):,}); complete or delete them"
     )
 
@@ -273,7 +274,7 @@ def _read(table: Path) -> Iterator[Row]:
     If the caption is the last column, it may contain commas without quotes, as in some copies of
     Flickr8k.
     """
-    for first, last, row in _lines(table) if "json" in table.suffix else _csv(table):
+    for first, last, row in _lines(table) if "json" in table.suffix.lower() else _csv(table):
         where = f"{table}, line {last}"
         captions = captions_in(row, where)
         named = next((row[column] for column in _IMAGE if row.get(column)), "")

@@ -119,9 +119,13 @@ class Ranks:
         distributed.all_gather_object(values, value)
         return values
 
-    def any(self, mine: bool = False) -> bool:
+    def any(self, mine: bool) -> bool:
         """Whether `mine` is true on any rank; all ranks wait for each other."""
         return any(self.gather(mine))
+
+    def wait(self) -> None:
+        """Return once every rank has called it."""
+        self.gather(None)
 
 
 class _LossModule(nn.Module):

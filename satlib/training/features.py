@@ -6,8 +6,8 @@ at any moment, and a stopped extraction resumes.
 
 import math
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import BinaryIO
 
@@ -88,9 +88,83 @@ def extract(
     ranks = distributed.current()
     # Channels last is a third to a half faster on a CPU, with the same results up to rounding.
     encoder = encoder.to(device).to(memory_format=torch.channels_last).eval()
+
+    with ExitStack() as held, torch.inference_mode():
+        ranks.from_first(lambda: held.enter_context(locked(folder)))
+        empty = _manifest(data, encoder)
+        manifest = ranks.from_first(lambda: _begun(folder, empty, data))
+
+        todo = _missing(data, manifest)
+        batches = _own_batches(todo, batch_size, ranks)
+
+        array = held.enter_context(open(folder / ARRAY, "r+b"))
+        journal = held.enter_context(closing(_Journal(folder, manifest, ranks)))
+        name = f"{data.name} by {encoder.name}"
+        bar = held.enter_context(
+            progress_bar(total=len(todo), unit="img", desc=name, show=progress and ranks.first)
+        )
+        for records, images in read_ahead(_reader(data), batches, threads=4):
+            if records:
+                vectors = encoder(images.to(device, non_blocking=True))
+                _write_rows(array, records.values(), vectors)
+            bar.update(journal.add(records))
+        journal.finish()
+    return FeatureStore(folder)
+
+
+class _Journal:
+    """The images whose rows are written, kept on disk by the first process."""
+
+    def __init__(self, folder: Path, manifest: Manifest, ranks: distributed.Ranks) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._ranks = ranks
+        place = folder / JOURNAL if ranks.first else Path(os.devnull)
+        self._file = place.open("ab")
+
+    def add(self, records: dict[str, Record]) -> int:
+        """Note this process's images and, with them, those of the others; how many in all."""
+        count = 0
+        for part in self._ranks.gather(records):
+            self._manifest.images |= part
+            for item in part.items():
+                self._file.write(msgspec.json.encode(item) + b"\n")
+            count += len(part)
+        self._file.flush()
+        return count
+
+    def finish(self) -> None:
+        """Put all images in the manifest; every process waits until it is written."""
+        # Windows deletes no file that is open.
+        self.close()
+        if self._ranks.first:
+            _save(self._manifest, self._folder)
+        self._ranks.wait()
+
+    def close(self) -> None:
+        """Close the file, which holds what has been noted."""
+        self._file.close()
+
+
+# An image with the row that its vectors get.
+Place = tuple[int, Example]
+
+
+def _missing(data: CaptionSet, manifest: Manifest) -> list[Place]:
+    """The images that a store lacks.
+
+    Their rows follow the last one in use; those of outdated images before it stay unused.
+    """
+    first_row = 1 + max((record.row for record in manifest.images.values()), default=-1)
+    missing = [example for example in data.examples if example.image_id not in manifest.images]
+    return list(enumerate(missing, first_row))
+
+
+def _reader(data: CaptionSet) -> Callable[[Sequence[Place]], tuple[dict[str, Record], Tensor]]:
+    """Reads the images of a batch: their records, and their pixels (B, 3, 224, 224), uint8."""
     pixels = Pixels(data, cache_bytes=0)
 
-    def read(batch: Sequence[tuple[int, Example]]) -> tuple[dict[str, Record], Tensor]:
+    def read(batch: Sequence[Place]) -> tuple[dict[str, Record], Tensor]:
         # The files' times first: an image that is replaced before its pixels are read then differs
         # from its record.
         records = {example.image_id: Record(row, *stamp(example)) for row, example in batch}
@@ -98,47 +172,12 @@ def extract(
             return records, torch.empty(0)
         return records, pixels.read(list(records))
 
-    with ExitStack() as held, torch.inference_mode():
-        ranks.from_first(lambda: held.enter_context(locked(folder)))
-        empty = _manifest(data, encoder)
-        manifest = ranks.from_first(lambda: _begun(folder, empty, data))
-
-        # New rows follow the last one in use; those of outdated images before it stay unused.
-        first_row = 1 + max((record.row for record in manifest.images.values()), default=-1)
-        missing = [example for example in data.examples if example.image_id not in manifest.images]
-        todo = list(enumerate(missing, first_row))
-
-        batches = _own_batches(todo, batch_size, ranks)
-
-        name = f"{data.name} by {encoder.name}"
-        bar = held.enter_context(
-            progress_bar(total=len(todo), unit="img", desc=name, show=progress and ranks.first)
-        )
-        array = held.enter_context(open(folder / ARRAY, "r+b"))
-        # The first process alone writes it.
-        place = folder / JOURNAL if ranks.first else os.devnull
-        journal = held.enter_context(open(place, "ab"))
-        for records, images in read_ahead(read, batches, threads=4):
-            if records:
-                vectors = encoder(images.to(device, non_blocking=True))
-                _write_rows(array, records.values(), vectors)
-            for part in ranks.gather(records):
-                manifest.images |= part
-                bar.update(len(part))
-                journal.writelines(msgspec.json.encode(item) + b"\n" for item in part.items())
-            journal.flush()
-
-        # Windows deletes no file that is open.
-        journal.close()
-        if ranks.first:
-            _save(manifest, folder)
-        ranks.any()  # the others wait until the first has written the manifest
-    return FeatureStore(folder)
+    return read
 
 
 def _own_batches(
-    todo: Sequence[tuple[int, Example]], batch_size: int, ranks: distributed.Ranks
-) -> list[Sequence[tuple[int, Example]]]:
+    todo: Sequence[Place], batch_size: int, ranks: distributed.Ranks
+) -> list[Sequence[Place]]:
     """The batches of this process, of which the last may be empty.
 
     Every process has as many, because after each batch they wait for each other.
@@ -151,7 +190,8 @@ def _own_batches(
 def _begun(folder: Path, manifest: Manifest, data: CaptionSet) -> Manifest:
     """The manifest of a store, with what an earlier run has computed and is still up to date."""
     if (folder / MANIFEST).is_file():
-        old = features.read_manifest(folder, manifest)
+        old = features.read_manifest(folder)
+        old.require(manifest, folder)
         outdated = old.outdated(data.examples)
         for name, record in old.images.items():
             if name not in outdated:

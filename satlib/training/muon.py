@@ -37,7 +37,7 @@ class Muon(torch.optim.Adam):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Change all weights, and forget their gradients."""
+        """Change all weights; the matrices' gradients are gone afterwards."""
         for group in self.param_groups:
             if not group["orthogonal"]:
                 continue
