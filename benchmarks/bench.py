@@ -1,7 +1,7 @@
 """Speed and memory of satlib's training step beside a decoder as it is commonly written.
 
-    python benchmarks/bench.py [step] [beam] [--dims 512,2048] [--batches 64]
-        [--precisions float32,bf16]
+    python benchmarks/bench.py [step | beam] [--dims 512 2048] [--batches 64] [--hidden 512]
+        [--precisions float32 bf16]
 
 `step` measures a training step, `beam` the beam search. The contestants of `step` take turns, round
 by round, so that other load on the machine falls on all of them. A ratio is the median over the
@@ -11,7 +11,6 @@ rounds of the ratio within a round.
 import argparse
 import copy
 import json
-import platform
 import re
 import statistics
 import time
@@ -386,6 +385,7 @@ def step(
             "name": name,
             "D": sizes.D,
             "batch": sizes.B,
+            "n": sizes.n,
             "words per second": spread(own),
             "ratio": spread(ratios),
             "peak bytes": memory[name],
@@ -421,15 +421,10 @@ def measured(part: str, options: argparse.Namespace, device: torch.device) -> It
     else:
         for D in options.dims:
             for B in options.batches:
-                sizes = Sizes(int(D), int(B))
+                sizes = Sizes(D, B, n=options.hidden)
                 yield from step(
                     sizes, options.contestants, options.rounds, device, options.precisions
                 )
-
-
-def names(text: str) -> list[str]:
-    """The names of a list with commas."""
-    return text.split(",")
 
 
 def main() -> None:
@@ -437,46 +432,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "parts",
-        nargs="*",
-        metavar="PART",
-        help=f"{', '.join(PARTS)} (default: all)",
-    )
-    parser.add_argument("--dims", type=names, default=["512", "2048"], metavar="D,...")
-    parser.add_argument("--batches", type=names, default=["64"], metavar="B,...")
+    parser.add_argument("part", nargs="?", choices=PARTS, help="default: both")
+    parser.add_argument("--dims", nargs="+", type=int, default=[512, 2048])
+    parser.add_argument("--batches", nargs="+", type=int, default=[64])
+    parser.add_argument("--hidden", type=int, default=Sizes.n, help="units of each layer")
     parser.add_argument(
         "--contestants",
-        type=names,
+        nargs="+",
+        choices=CONTESTANTS,
         default=["baseline", "satlib", "floor"],
-        metavar="NAME,...",
-        help=f"of {', '.join(CONTESTANTS)}",
     )
-    parser.add_argument(
-        "--precisions",
-        type=names,
-        default=["float32"],
-        metavar="NAME,...",
-        help=f"of {', '.join(PRECISIONS)}",
-    )
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="auto", help="cpu, cuda or mps")
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
     options = parser.parse_args()
 
-    parts = options.parts or PARTS
-    for given, known in (
-        (parts, PARTS),
-        (options.contestants, CONTESTANTS),
-        (options.precisions, PRECISIONS),
-    ):
-        for name in given:
-            if name not in known:
-                parser.error(f"{name} is none of {', '.join(known)}")
-
     device = installed.device(options.device)
     rows = []
-    for part in parts:
+    for part in [options.part] if options.part else PARTS:
         for row in measured(part, options, device):
             figures = {}
             for name, value in row.items():
@@ -485,7 +459,6 @@ def main() -> None:
             rows.append(row)
 
     machine = {
-        "processor": platform.processor(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "torch": torch.__version__,

@@ -32,14 +32,11 @@ RUNS = [(own, 0) for own in (0, 25, 50, 100, 200, 400, 694)] + [(100, 100), (400
 
 def main() -> None:
     """Write each run's processor seconds, and CIDEr on both dev splits with its interval."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("model", type=Path, metavar="MODEL")
-    parser.add_argument("old", metavar="OLD")
-    parser.add_argument("own", metavar="OWN")
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("model", "old", "own"):
+        parser.add_argument(name, metavar=name.upper())
     options = parser.parse_args()
-    model = options.model
+    model = Path(options.model)
 
     torch.set_num_threads(1)
     old = datasets.load(options.old).shortened(700)
