@@ -3,7 +3,8 @@
     python benchmarks/bench.py [step | beam] [--dims 512 2048] [--batches 64] [--hidden 512]
         [--precisions float32 bf16]
 
-`step` measures a training step, `beam` the beam search. The contestants of `step` take turns, round
+`step` measures a training step with so many units in each layer (--hidden), `beam` the beam search;
+without a name, both. The contestants of `step` take turns, round
 by round, so that other load on the machine falls on all of them. A ratio is the median over the
 rounds of the ratio within a round.
 """
@@ -432,10 +433,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="?", choices=PARTS, help="default: both")
+    parser.add_argument("part", nargs="?", choices=PARTS)
     parser.add_argument("--dims", nargs="+", type=int, default=[512, 2048])
     parser.add_argument("--batches", nargs="+", type=int, default=[64])
-    parser.add_argument("--hidden", type=int, default=Sizes.n, help="units of each layer")
+    parser.add_argument("--hidden", type=int, default=Sizes.n)
     parser.add_argument(
         "--contestants",
         nargs="+",
