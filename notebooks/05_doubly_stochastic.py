@@ -385,7 +385,8 @@ def describe(alphas: Tensor) -> Tensor:
 
 # %% [markdown]
 # We train decoders that differ only in $\lambda$, each from two random seeds, and measure these three, and the *NLL* in nats per word, on
-# the true captions of 60 other scenes.
+# the true captions of 60 other scenes. Both have dropout: without any regularisation, the one without the penalty would overfit, and the
+# penalty would look better than it is.
 
 # %% jupyter={"source_hidden": true}
 data = scenes.load(400, 0, 60)
@@ -403,7 +404,7 @@ tests = SameLengthBatches(pairs(data.split("test"), vocabulary, 40), 300).epoch(
 def prepare(seed, steps):
     """A new decoder, its optimiser, and a schedule of the learning rate."""
     torch.manual_seed(seed)
-    config = DecoderConfig(embedding=48, hidden=64, attention_hidden=32, dropout=0.0)
+    config = DecoderConfig(embedding=48, hidden=64, attention_hidden=32, dropout=0.3)
     decoder = Decoder(config, vectors.a.shape[2], len(vocabulary))
     # Muon is the optimiser of our recipes. It takes matrices, but not those with a row for each word.
     rows = {decoder.embedding.weight, decoder.output.weight}
@@ -468,7 +469,7 @@ courses = torch.stack(
 results = {weight: courses[weight, :, -1] for weight in runs}
 
 # %% [markdown]
-# **Without the penalty about 82 percent of the places are ignored. What percentage at $\lambda = 1$?**
+# **Without the penalty about 80 percent of the places are ignored. What percentage at $\lambda = 1$?**
 
 # %%
 guess_ignored = ...
@@ -518,9 +519,9 @@ axis.legend()
 plt.show()
 
 # %% [markdown]
-# It works: 82 percent of the places are ignored without it, less than 1 with it. Of the two ways, our decoders took the first: the
-# maps' entropy rises from 2.8 to 5.0 nats, while their movement hardly changes. The peak for the colour word is still there, but
-# a thin layer of light lies on everything.
+# It works: nearly four in five places are ignored without it, hardly one in fifty with it. Of the two ways, our decoders took the first:
+# the maps' entropy rises from about 3 nats to almost 5, while they move even less from word to word. The peak for the colour word is
+# still there, but a thin layer of light lies on everything.
 #
 # And the paper's better scores? On Flickr8k, $\lambda = 1$ [scores no better in BLEU](../docs/results.md) than $\lambda = 0.01$, but 3.1 (0.4 to 5.7)
 # more in CIDEr, in two models that differ in more than $\lambda$: neither confirmed nor refuted.
@@ -745,6 +746,9 @@ print(
 
 
 # %% jupyter={"source_hidden": true}
+POWERS = (0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
+
+
 @torch.inference_mode()
 def word_by_word(decoder, a, captions):
     """Of every word, by name (words,): NLLs, entropies, and the total variation between soft attention and marginal."""
@@ -760,17 +764,19 @@ def word_by_word(decoder, a, captions):
         state, z, *_ = decoder.step(annotations, state, decoder.gates_word(embedded))
         soft, exact = decoder.logits(embedded, state.h, z).softmax(1), marginal(alpha, n)
         geometric, log_Z = nwgm(alpha, n)
-        sharper = exact**1.3 / (exact**1.3).sum(
-            1, keepdim=True
-        )  # a control: surer of itself, but without vetoes
         row = {"H of the map": entropy(alpha), "distance": (soft - exact).abs().sum(1) / 2}
         for name, p in (
             ("soft", soft),
             ("NWGM", geometric),
             ("marginal", exact),
-            ("marginal^1.3", sharper),
         ):
             row |= {name: -p[torch.arange(len(a)), word].log(), f"H of {name}": entropy(p)}
+        # A control: the same distributions, made surer or less sure of themselves by an exponent.
+        for power in POWERS:
+            for name, p in (("soft", soft), ("marginal", exact)):
+                raised = p**power
+                raised = raised / raised.sum(1, keepdim=True)
+                row[f"{name}^{power}"] = -raised[torch.arange(len(a)), word].log()
         rows.append(row | {"bound": row["NWGM"] - log_Z})
         previous = word
     return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
@@ -826,12 +832,13 @@ for title, T in (
 ):
     print(f"{title:34} entropy of the maps {means[T]['H of the map']:.2f}; nats per word:", end="")
     print(
-        *(
-            f" {name} {means[T][name]:.3f}"
-            for name in ("soft", "NWGM", "marginal", "marginal^1.3", "bound")
-        ),
+        *(f" {name} {means[T][name]:.3f}" for name in ("soft", "NWGM", "marginal", "bound")),
         sep=",",
     )
+best = {}
+for name in ("soft", "marginal"):
+    best[name], power = min((means[1][f"{name}^{power}"], power) for power in POWERS)
+    print(f"{name} to the power that suits it best, {power}: {best[name]:.3f}")
 better = (words[1]["soft"] < words[1]["marginal"]).double().mean().item()
 print(
     f"soft attention gives the true word more than the marginal does at {100 * better:.0f} % of the words"
@@ -848,7 +855,9 @@ reveal("NLL of soft attention less the marginal's, nats per word", difference)
 # ($T = 100$) all predict badly, and little of it is left, 0.03 (there 0.03, 0.01 and -0.01).
 #
 # Soft attention is close to the product, here surer than the mixture (entropies 0.69 and 0.84
-# nats). Being surer is part of it: the marginal to the power of 1.3 gains 0.04 (0.02 and 0.01 on two other sets).
+# nats). Being surer is part of it: raise each to the power that suits it best, and the lead is less than half of what it was.
+# The rest has a plain suspect. This decoder was *trained* to make soft attention's likelihood high; nobody ever trained the marginal.
+# Only a decoder trained on the marginal could clear that up, and it costs a run for each of the 196 places.
 # At more than 90 percent of the words soft attention gives the true one more than the marginal, and less at the
 # others, so it is no bound. In `scenes-hard`, where about a quarter of the captions trained the bound and the others soft attention, the
 # four lie within 0.02 nats (four sets of 15 scenes): the places that it looks at agree. Sharper maps are not the reason: sharpen soft
@@ -857,37 +866,165 @@ reveal("NLL of soft attention less the marginal's, nats per word", difference)
 # %% [markdown]
 # ## On trial: the price of coverage
 #
-# The charge: whoever makes a decoder cover the picture pays in likelihood. The witness looked after three of twelve epochs, and saw $\lambda = 1$ cost
-# 0.1 nats per word. Your control gets the NLL after each epoch, of several seeds, and finds a cost only if
+# The charge: whoever makes a decoder cover the picture pays in likelihood. The witness looked after three of twelve epochs, and saw
+# $\lambda = 1$ cost 0.14 nats per word.
 #
-# - at the end no seed with the penalty is as good as one without, and
-# - the gap between the means is then at least nine tenths of what it was just after half-time, at the index `E // 2`. (Both limits are our choice.)
+# Two seeds are too few to tell a cost from chance, so six sit on this jury: your two, and four that we trained by the same cells. A seed
+# gives both of its decoders the same first weights, so subtract within each seed before you average: what the seed does to both
+# cancels. If $S$ such differences have the mean $\bar d$ and the standard deviation $s$, then
+#
+# $$\bar d \pm t \, \frac{s}{\sqrt S}$$
+#
+# covers the true cost in 95 of 100 such studies; for six differences Student's $t$ is 2.57.
 
 
 # %% tags=["task:5.8"]
-def lasting(nll: Tensor) -> bool:
-    """Does the penalty cost something that lasts? nll: (2, S, E), without and with it, of S seeds after each of E epochs."""
+def price(nll: Tensor, t: float) -> Tensor:
+    """The penalty's cost after each epoch, with its interval: lower end, mean and upper end, (3, E).
+
+    nll: (2, S, E), without and with the penalty, of S seeds after each of E epochs.
+    """
     # BEGIN SOLUTION
-    without, penalised = nll  # (S, E) each
-    gap = (penalised - without).mean(0)  # (E,)
-    apart = penalised[:, -1].min() > without[:, -1].max()
-    return bool(apart and gap[-1] >= 0.9 * gap[len(gap) // 2])
+    differences = nll[1] - nll[0]  # (S, E)
+    mean = differences.mean(0)
+    error = differences.std(0) / len(differences) ** 0.5
+    return torch.stack([mean - t * error, mean, mean + t * error])
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# `nll[1] - nll[0]` has a row for each seed; its mean over the seeds is the gap after each epoch. The first condition compares the best seed with
-# the penalty and the worst without.
+# `nll[1] - nll[0]` has a row for each seed, and `std(0)` goes over the seeds; it divides by $S - 1$, as it should.
+
+# %% jupyter={"source_hidden": true}
+# The NLL of seeds 2 to 5 after each epoch. This makes a row: train(weight, seed)[1][:, 3]
+others = torch.tensor(
+    [
+        [  # without the penalty
+            [
+                3.5416,
+                2.0925,
+                1.1978,
+                0.9596,
+                0.8785,
+                0.8451,
+                0.7838,
+                0.7564,
+                0.7345,
+                0.7243,
+                0.7235,
+                0.7187,
+            ],
+            [
+                3.4991,
+                2.1983,
+                1.2185,
+                0.9629,
+                0.9095,
+                0.8509,
+                0.7977,
+                0.7747,
+                0.7574,
+                0.7333,
+                0.7254,
+                0.7238,
+            ],
+            [
+                3.5042,
+                2.0424,
+                1.2078,
+                0.9520,
+                0.8655,
+                0.8211,
+                0.7851,
+                0.7384,
+                0.7310,
+                0.7288,
+                0.7173,
+                0.7101,
+            ],
+            [
+                3.4943,
+                2.1827,
+                1.2247,
+                0.9867,
+                0.9088,
+                0.8522,
+                0.8092,
+                0.7693,
+                0.7366,
+                0.7304,
+                0.7140,
+                0.7121,
+            ],
+        ],
+        [  # with it
+            [
+                3.5270,
+                2.1763,
+                1.3380,
+                1.0196,
+                0.9287,
+                0.8687,
+                0.8167,
+                0.7706,
+                0.7508,
+                0.7363,
+                0.7204,
+                0.7185,
+            ],
+            [
+                3.4954,
+                2.2614,
+                1.3541,
+                1.0325,
+                0.9162,
+                0.8707,
+                0.8243,
+                0.7748,
+                0.7488,
+                0.7341,
+                0.7249,
+                0.7179,
+            ],
+            [
+                3.4954,
+                2.1524,
+                1.3438,
+                1.0289,
+                0.9474,
+                0.8989,
+                0.8285,
+                0.8014,
+                0.7579,
+                0.7400,
+                0.7262,
+                0.7163,
+            ],
+            [
+                3.5049,
+                2.2383,
+                1.3245,
+                1.0375,
+                0.9222,
+                0.8653,
+                0.8324,
+                0.8014,
+                0.7613,
+                0.7466,
+                0.7277,
+                0.7290,
+            ],
+        ],
+    ]
+)  # (2, 4, E)
 
 # %%
-nll = courses[..., 3]  # (2, S, E)
-gap = (nll[1] - nll[0]).mean(0)
-print(
-    "gap after each epoch:",
-    *(f"{value:.3f}" for value in gap),
-    "; a cost that lasts:",
-    lasting(nll),
-)
+nll = torch.cat([courses[..., 3], others], 1)  # (2, S, E)
+low, cost, high = price(nll, t=2.57)
+print("epoch   cost of the penalty, nats per word")
+for epoch in (3, 6, 9, 12):
+    at = epoch - 1
+    print(f"{epoch:5}   {cost[at]:6.3f}   ({low[at]:6.3f} to {high[at]:6.3f})")
 
 # %% jupyter={"source_hidden": true}
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
@@ -895,32 +1032,48 @@ epochs = range(3, 13)
 for weight in (0, 1):
     left.plot(
         epochs,
-        nll[weight, :, 2:].T,
+        nll[weight, :, 2:].mean(0),
         "-o",
         color=f"C{weight}",
         markersize=4,
-        label=(f"λ = {weight}", None),
+        label=f"λ = {weight}",
     )
-left.set(xlabel="epoch (from the third)", ylabel="NLL, nats per word", xticks=range(3, 13, 3))
+left.set(
+    xlabel="epoch (from the third)",
+    ylabel="NLL, nats per word\n(mean of six seeds)",
+    xticks=range(3, 13, 3),
+)
 left.legend()
-right.plot(epochs, (nll[1] - nll[0])[:, 2:].T, "o", color="C2", alpha=0.5, label=("a seed", None))
-right.plot(epochs, gap[2:], color="C2", label="gap of the means")
+right.plot(epochs, (nll[1] - nll[0])[:, 2:].T, "o", color="C2", alpha=0.4, markersize=4)
+right.plot(epochs, cost[2:], color="C2", label="mean")
+right.fill_between(epochs, low[2:], high[2:], color="C2", alpha=0.2, label="95 % interval")
 right.axhline(0, color="k", linewidth=1)
 right.set(xlabel="epoch", ylabel="cost of λ = 1,\nnats per word", xticks=range(3, 13, 3))
 right.legend()
 plt.show()
 
 # %% [markdown]
-# Not guilty. Over four seeds (two of them here) the gap is 0.10 nats after the third epoch, 0.01 after the seventh, and -0.03 at the end:
-# all four decoders with the penalty beat all four without. A gain? Those without overfit; best epoch against best epoch, the difference is
-# 0.01 to 0.03 (two groups of four seeds). What looked like a cost was a delay. But end the training after three epochs, and the gap is 0.09: your control convicts seeds 0 to 2 (and acquits 10 to 12, which lie further apart). It
-# cannot see what comes later. Before you call a difference between two trainings a cost, train longer.
+# **Verdict: acquitted for want of evidence.** After three epochs the witness is right, in every seed. But most of that cost is a delay. It melts
+# as training goes on, and at the end the interval has zero inside: six seeds cannot tell this price from none, and all but
+# rule out one above 0.03 nats. That is not "the penalty is free". More seeds could still find a small price.
+#
+# The verdict hangs on the rival, too. Leave the dropout out of both arms, and the penalty even seems to *pay*:
+#
+# | cost of the penalty after twelve epochs, six seeds | nats per word | 95 % interval |
+# | --- | ---: | ---: |
+# | dropout 0.3 in both arms | 0.01 | −0.01 to 0.02 |
+# | no dropout in either | −0.04 | −0.05 to −0.03 |
+# <!-- again: dropout=0.3 to dropout=0.0, seeds (0, 1) to (0, 1, 2, 3, 4, 5) -->
+#
+# It does not make those decoders better. It makes them overfit less, and so would anything. Before you call a difference between two trainings
+# a cost or a gain, train to the end, regularise both, and count seeds.
 
 # %% [markdown]
 # ## What to remember
 #
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
-# - Our decoders covered the picture with broad maps. That cost 0.1 nats per word after three epochs, nothing after seven.
+# - Our decoders covered the picture with broad maps. That cost likelihood early in training; at the end six seeds could not tell the
+#   price from zero.
 # - In six ways to write the loss, a weight of 1 was anything from 0 to 12 on the paper's scale. Convert it before you copy it.
 # - Soft attention nearly multiplies the places' opinions (NWGM), the marginal averages them. Where the lit places agree, so do they.
 # - bound = log NWGM + log Z. Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
@@ -936,13 +1089,14 @@ plt.show()
 #
 # - Put the penalty on the wrong axis, `alphas.sum(2)`. Which numbers of the table give it away? What would the log of such a run show?
 # - Divide the log-likelihood by the caption's length, `log_p.mean(1)`, and train with $\lambda = 0.1$. Which of the two rows will it resemble?
+# - Take the dropout out of `prepare`, and call the jury again with your two seeds. What changes, and in which decoders?
 # - Set $\tau = 5$. (If a result moves in the second digit, think of rounding errors that grow during training.)
 #
 # ### A control
 #
 # ●●● · 20 minutes · open
 #
-# After three epochs the NLL is 0.1 nats higher with $\lambda = 1$. Somebody says: "That is no cost of covering the
+# After three epochs the NLL is 0.14 nats higher with $\lambda = 1$. Somebody says: "That is no cost of covering the
 # picture. A second term in the loss makes larger gradients, which you clip at 5, so your decoder simply has not learned
 # as much." Design an experiment that can tell the two explanations
 # apart, say which result would speak for which, and run it.
@@ -977,18 +1131,15 @@ assert_close(same_as["mean over words, sum over places"], 12.0)
 assert_close(same_as["official code: sum over the batch"], 64 / 196)
 assert abs(same_as["a gentler goal, 16/196 for 1"] - 1) < 1e-6
 assert same_as["summed over the wrong axis"] < 1e-6
-assert abs(results[0][:, 0].mean() - 82) < 1 > abs(results[1][:, 0].mean() - 1)
-assert [round(pair[:, 1].mean().item(), 1) for pair in results.values()] == [2.8, 5.0]
-assert (results[1][:, 2] - results[0][:, 2]).abs().max() < 0.03, "the movement stays"
-assert abs(gap[2] - 0.1) < 0.03, "after three epochs"
-assert abs(gap[6] - 0.01) < 0.02, "after seven"
-assert abs(gap[-1] + 0.03) < 0.02
-assert nll[1, :, -1].max() < nll[0, :, -1].min(), "all with the penalty beat all without"
-assert (nll[0, :, -1] - nll[0].min(1).values).min() > 0.01, "those without overfit"
-assert (nll.min(2).values.mean(1) - torch.tensor([0.78, 0.77])).abs().max() < 0.015, (
-    "best epoch against best epoch"
-)
-assert not lasting(nll)
+# Trainings end elsewhere on another processor, whose sums are rounded differently: these limits leave room.
+assert results[0][:, 0].mean() > 65, "nearly four in five"
+assert results[1][:, 0].mean() < 3, "hardly one in fifty"
+entropies = [pair[:, 1].mean() for pair in results.values()]
+assert 2.5 < entropies[0] < 3.5 < 4.6 < entropies[1] < 5.0
+assert results[1][:, 2].mean() < results[0][:, 2].mean(), "they move even less"
+assert (nll[1, :, 2] > nll[0, :, 2]).all(), "after three epochs, in every seed"
+assert abs(cost[2] - 0.14) < 0.04
+assert low[-1] < 0 < high[-1] < 0.035, "zero inside"
 assert abs(errors[1] / errors[0] - 0.25) < 0.01, "a quarter"
 assert [round(value, 2) for value in (log_exact, log_soft, log_bound)] == [-27.25, -28.84, -28.97]
 assert abs(difference + 0.05) < 0.003
@@ -998,7 +1149,7 @@ assert (
     abs(means[100]["soft"] - 1.29) < 0.01 > abs(means[100]["marginal"] - means[100]["soft"] - 0.03)
 )
 assert 0.93 < better < 0.97
-assert abs(means[1]["marginal"] - means[1]["marginal^1.3"] - 0.042) < 0.003
+assert 0 < 2 * (best["marginal"] - best["soft"]) < -difference, "less than half"
 for values in words.values():
     assert (values["bound"] > torch.maximum(values["NWGM"], values["marginal"]) - 1e-9).all(), (
         "the bound is below both"

@@ -8,6 +8,7 @@ the reference multiplies matrices, another function of torch, another order of t
 import itertools
 import math
 import re
+import statistics
 from collections import Counter, defaultdict
 from functools import reduce
 
@@ -288,11 +289,14 @@ def equivalent_weight(weight, C, L):
 
 
 @right("5.8")
-def lasts_to_the_end(x):
-    before, after = x[0, :, -1], x[1, :, -1]
-    apart = all(p > w for p in after for w in before)
-    halfway = (x[1] - x[0])[:, x.shape[2] // 2]
-    return apart and (after - before).sum() > 0.9 * halfway.sum()
+def cost_of_each_epoch(nll, t):
+    columns = []
+    for before, after in zip(nll[0].T, nll[1].T, strict=True):
+        differences = [b - a for a, b in zip(before.tolist(), after.tolist(), strict=True)]
+        mean = statistics.mean(differences)
+        half = t * statistics.stdev(differences) / math.sqrt(len(differences))
+        columns.append([mean - half, mean, mean + half])
+    return np.array(columns).T
 
 
 # --- 6: hard attention ----------------------------------------------------------------------------

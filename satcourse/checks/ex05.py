@@ -352,99 +352,77 @@ nwgm.mistakes = {
 
 
 @exercise("5.8", "On trial: the price of coverage", 2, 8, "equation 14")
-def lasting(nll: Tensor) -> bool:
-    """Whether at the end no seed with the penalty is as good as one without,
-    and the gap of the means is 0.9 of that at E // 2 or more.
-    """
-    without, penalised = nll  # (S, E) each
-    gap = (penalised - without).mean(0)  # (E,)
-    apart = penalised[:, -1].min() > without[:, -1].max()
-    middle = len(gap) // 2
-    return bool(apart and gap[-1] >= 0.9 * gap[middle])
+def price(nll: Tensor, t: float) -> Tensor:
+    """Lower end, mean and upper end (3, E) of the differences within the seeds."""
+    differences = nll[1] - nll[0]  # (S, E)
+    error = differences.std(0) / len(differences) ** 0.5
+    return _around(differences.mean(0), t * error)
 
 
-def _runs(*gaps: float, later: float = 0.01) -> tuple[Tensor]:
-    """Three runs without the penalty and three with it: (2, 3, E), by the gaps of their means.
-
-    The seeds differ by 0.01 at first, and by `later` at the end.
-    """
-    E = len(gaps)
-    deviations = torch.tensor([[-1.0, -1, 2], [-2, 1, 1]])
-    seeds = deviations.unsqueeze(2) * torch.linspace(0.01, later, E)  # (2, 3, E)
-    means = torch.tensor([[0.0] * E, gaps])  # (2, E)
-    return (0.6 + seeds + means.unsqueeze(1),)
+def _around(mean: Tensor, half: Tensor) -> Tensor:
+    return torch.stack([mean - half, mean, mean + half])
 
 
-def _gaps(nll: Tensor) -> str:
-    without, penalised = nll
-    gap = (penalised - without).mean(0)
-    gaps = [round(value, 2) for value in gap.tolist()]
-    best = penalised[:, -1].min()
-    worst = without[:, -1].max()
-    return (
-        f"gaps of {gaps}; "
-        f"at the end at best {best:.2f} with the penalty, at worst {worst:.2f} without"
-    )
+def _of_two_groups(nll: Tensor, t: float) -> Tensor:
+    error = (nll.var(1).sum(0) / nll.shape[1]).sqrt()
+    return _around((nll[1] - nll[0]).mean(0), t * error)
 
 
-def _gap_that_shrinks(nll: Tensor) -> bool:
-    without, penalised = nll
-    gap = (penalised - without).mean(0)
-    apart = penalised[:, -1].min() > without[:, -1].max()
-    return bool(apart and gap[-1] >= 0)
+def _of_a_single_seed(nll: Tensor, t: float) -> Tensor:
+    differences = nll[1] - nll[0]
+    return _around(differences.mean(0), t * differences.std(0))
 
 
-def _middle_too_early(nll: Tensor) -> bool:
-    without, penalised = nll
-    gap = (penalised - without).mean(0)
-    apart = penalised[:, -1].min() > without[:, -1].max()
-    middle = (len(gap) - 1) // 2
-    return bool(apart and gap[-1] >= 0.9 * gap[middle])
+def _without_the_root(nll: Tensor, t: float) -> Tensor:
+    differences = nll[1] - nll[0]
+    return _around(differences.mean(0), t * differences.std(0) / len(differences))
 
 
-def _means_alone(nll: Tensor) -> bool:
-    without, penalised = nll
-    gap = (penalised - without).mean(0)
-    middle = len(gap) // 2
-    return bool(gap[-1] > 0 and gap[-1] >= 0.9 * gap[middle])
+def _root_of_the_epochs(nll: Tensor, t: float) -> Tensor:
+    differences = nll[1] - nll[0]
+    error = differences.std(0) / differences.shape[1] ** 0.5
+    return _around(differences.mean(0), t * error)
 
 
-def _advice_on_costs(expected: str, got: str) -> str:
-    if got == "none":
-        return (
-            "expected a cost that lasts: the best seed with the penalty is worse than the worst "
-            "without, and the last gap is 0.9 of that at E // 2 or more"
-        )
-    return (
-        "expected none: *both* must hold, the best seed with the penalty worse than the worst "
-        "without, and a last gap of 0.9 of that at E // 2 or more"
-    )
+def _divided_by_all_seeds(nll: Tensor, t: float) -> Tensor:
+    differences = nll[1] - nll[0]
+    error = differences.std(0, correction=0) / len(differences) ** 0.5
+    return _around(differences.mean(0), t * error)
 
 
-lasting.says = "a cost that lasts or grows is found; delay, chance and gain are not"
-# In words, since a learner's function may return a tensor.
-lasting.observe = lambda answer, nll: "a cost that lasts" if answer(nll) else "none"
-lasting.given = _gaps
-lasting.cases = lambda: [
-    # Delays, gaps that close.
-    _runs(0.8, 0.5, 0.3, 0.2, 0.1, 0.06),
-    _runs(0.8, 0.5, 0.3, 0.2, 0.19, 0.17),
-    # Costs that last, or grow.
-    _runs(0.4, 0.3, 0.3, 0.2, 0.3, 0.25, 0.2),
-    _runs(0.0, 0.1, 0.2, 0.3),
-    _runs(0.0, -0.1, -0.3, 0.2),
-    _runs(0.3, 0.2, 0.2, 0.185),
-    # Less than 0.9 of the gap at E // 2, but not of the one before it.
-    _runs(0.1, 0.1, 0.1, 0.2, 0.2, 0.15),
-    # The same gaps at the end, where seeds differ more: beyond chance, and within it.
-    _runs(0.2, 0.2, 0.2, 0.19, later=0.04),
-    _runs(0.2, 0.2, 0.2, 0.2, later=0.06),
-    # A gain.
-    _runs(-0.2, -0.2, -0.2),
+def _from_least_to_most(nll: Tensor, t: float) -> Tensor:
+    differences = nll[1] - nll[0]
+    return torch.stack([differences.amin(0), differences.mean(0), differences.amax(0)])
+
+
+def _of_all_epochs(nll: Tensor, t: float) -> Tensor:
+    differences = nll[1] - nll[0]
+    return _around(differences.mean(1), t * differences.std(1) / differences.shape[1] ** 0.5)
+
+
+def _seeds(S: int, E: int, seed: int, cost: float = 0.0) -> Tensor:
+    """Runs (2, S, E) whose seeds differ more than the penalty costs."""
+    shared = numbers(1, S, E, seed=seed)
+    own = numbers(2, S, E, seed=seed + 1, scale=0.3)
+    return shared + own + torch.tensor([0.0, cost]).view(2, 1, 1)
+
+
+price.says = "the mean of the differences within seeds, and both ends of its interval"
+price.cases = lambda: [
+    (_seeds(6, 4, seed=0, cost=0.2), 2.57),
+    (_seeds(3, 2, seed=2), 4.3),
+    (_seeds(4, 3, seed=4, cost=-0.5), 1.0),
 ]
-lasting.advise = _advice_on_costs
-lasting.mistakes = {
-    "a gap that still shrinks may close: compare it with that at E // 2": _gap_that_shrinks,
-    "too early where E is even: E // 2": _middle_too_early,
-    "in one of the cases seeds overlap, whatever the means say": _means_alone,
+price.mistakes = {
+    "this is the interval of two unrelated groups: subtract within each seed first": _of_two_groups,
+    "this is the spread of a single seed; a mean of S is surer by the root of S": _of_a_single_seed,
+    "divide by the root of S, not by S": _without_the_root,
+    "divide by the root of the number of seeds, not of epochs": _root_of_the_epochs,
+    "divide by S - 1 in the standard deviation: std does so by itself": _divided_by_all_seeds,
+    "least and most of the seeds are no interval of their mean": _from_least_to_most,
+    "go over the seeds, axis 0 of the differences, and keep the epochs": _of_all_epochs,
+    "a cost is what the penalty adds: with it less without": lambda nll, t: price(nll.flip(0), t),
+    "t plays no part in it": lambda nll, t: price(nll, 1.0),
+    "half of t: the interval goes t errors to each side": lambda nll, t: price(nll, t / 2),
+    "the order is lower end, mean, upper end": lambda nll, t: price(nll, t)[[1, 0, 2]],
 }
