@@ -141,6 +141,11 @@ def test_what_is_said_of_a_failure(answer, message):
             lambda e: torch.stack([]),
             "the loop did not run, or did not append",
         ),
+        # What torch itself does not implement is no stub.
+        (
+            lambda e: (e > 0).mean(1),
+            "it raises NotImplementedError: mean(): could not infer output dtype",
+        ),
         (
             lambda e: max(x for x, y in [e.unbind()]),
             "there are not as many parts, or axes, as names for them",
