@@ -40,6 +40,7 @@ from satcourse.figures import use_page_style
 from satcourse.lessons import estimators
 from satcourse.lessons.vectors import Vectors
 from satcourse.widgets.reading import annotate, read
+from satcourse.widgets.slides import Slides
 from satcourse.widgets.steering import steered
 from satlib.data import scenes
 from satlib.data.batches import SameLengthBatches, pairs
@@ -693,33 +694,54 @@ places = n[0].softmax(1)  # (L, K)
 ln_z = nwgm(alpha, n)[1]
 assert_close((alpha[0, :, None] * places.log()).sum(0), geometric_all[0].log() + ln_z)
 
+# %% [markdown]
+# Move the slider. The place with the largest weight finds one word less and less likely, while the other three keep their opinions.
+
 # %% jupyter={"source_hidden": true}
-figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 2.6), layout="constrained", sharey=True)
-for i, (p, weight) in enumerate(zip(places, alpha[0], strict=True)):
-    left.plot(
-        range(1, 6),
-        p,
-        "-o",
-        alpha=0.3 + 0.7 * weight.item(),
-        color=f"C{i}",
-        label=f"weight {weight:.2f}",
+strongest = alpha[0].argmax().item()
+word = geometric_all[0].argmax().item()  # the word that the product likes best
+
+
+def veto(least):
+    """The places' opinions, if the strongest one gives that word only `least`, and what they say together."""
+    opinions = places.clone()
+    others = torch.arange(opinions.shape[1]) != word
+    opinions[strongest, word] = least
+    opinions[strongest, others] *= (1 - least) / opinions[strongest, others].sum()
+    multiplied = nwgm(alpha, opinions.log()[None])[0][0]
+    averaged = marginal(alpha, opinions.log()[None])[0]
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained", sharey=True)
+    words = range(1, opinions.shape[1] + 1)
+    for i, weight in enumerate(alpha[0].tolist()):
+        left.plot(words, opinions[i], "-o", alpha=0.3 + 0.7 * weight, label=f"weight {weight:.2f}")
+    right.plot(words, multiplied, "-D", label="NWGM: multiplied")
+    right.plot(words, averaged, "-s", label="marginal: averaged")
+    left.set(title="four places, each with its opinion", xlabel="word", ylabel="probability")
+    right.set(title=f"together they give word {word + 1}", xlabel="word", ylim=(-0.03, 1))
+    right.text(
+        0.03,
+        0.88,
+        f"{multiplied[word]:.3f} multiplied, {averaged[word]:.3f} averaged",
+        transform=right.transAxes,
     )
-for p, style, name in (
-    (product[0], ":.", f"product, sum Z = {ln_z.exp().item():.2f}"),
-    (geometric_all[0], "-D", "NWGM"),
-    (exact_all[0], "-s", "marginal"),
-):
-    right.plot(range(1, 6), p, style, label=name)
-left.set(
-    title="four places, each with its opinion",
-    xlabel="word",
-    ylabel="probability",
-    xticks=range(1, 6),
+    left.set_xticks(words)
+    left.legend(fontsize=8)
+    right.legend(fontsize=8, loc="upper right", bbox_to_anchor=(1, 0.86))
+    return figure
+
+
+own = places[strongest, word].item()
+Slides(
+    veto,
+    [own, 0.1, 0.03, 0.01, 1e-3, 1e-4, 1e-6, 1e-9],
+    f"what the strongest place gives word {word + 1}",
+    lambda least: f"{least:.2g}",
 )
-right.set(title="multiplied, and averaged", xlabel="word", xticks=range(1, 6))
-left.legend(fontsize=8)
-right.legend(fontsize=8)
-plt.show()
+
+# %% [markdown]
+# The average loses that place's share and no more. The product follows the one voice down: nearly nothing from a place with weight is
+# a veto.
 
 # %% [markdown]
 # ### A whole caption
