@@ -1,6 +1,6 @@
 """One call of a learner's function: in a fresh notebook's settings, within a time limit.
 
-Whatever goes wrong in it ends as one line of text.
+Whatever goes wrong in it, but for Ctrl-C, ends as one line of text.
 """
 
 import contextlib
@@ -97,7 +97,8 @@ def _limited(seconds: float) -> Iterator[None]:
 def run(function: Callable[[], Any], seconds: float, code: CodeType | None = None) -> Any:
     """Call a function that calls the learner's, whose `code` finds the line that raised.
 
-    An exception, or more than `seconds`, raises Failed; a line that is still `...` raises Blank.
+    An exception, or more than `seconds`, raises Failed; a line that is still `...`, or a
+    NotImplementedError, raises Blank. Ctrl-C goes through.
     """
     try:
         with fresh(), _limited(seconds):
@@ -111,6 +112,7 @@ def run(function: Callable[[], Any], seconds: float, code: CodeType | None = Non
     except BaseException as error:  # SystemExit too
         message = textwrap.shorten(str(error), 160, placeholder=" ...")
         # What Python says of `...` where a value should be: "unsupported operand ... 'ellipsis'".
+        # A NotImplementedError is another way to leave a body for later.
         if "ellipsis" in message.lower() or isinstance(error, NotImplementedError):
             raise Blank from None
         raise Raised(f"it raises {type(error).__name__}: {message}{_line(error, code)}") from None
