@@ -1,13 +1,12 @@
 """Exercises of notebook 02: a photograph as a bag of places."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satcourse.checks.task import Answer, exercise, numbers
+from satcourse.checks.task import Answer, Case, exercise, numbers
 
 Place = tuple[int, int]
 Layers = Sequence[tuple[int, int]]  # each as (kernel, stride)
@@ -311,7 +310,7 @@ def likeness(
     return _mean_correlation(picture(channel, place), others)
 
 
-def _exhibits() -> list[tuple[Any, ...]]:
+def _exhibits() -> list[Case]:
     """Pictures that the map makes, and pictures that the place makes, whatever the map."""
     # The pictures have 3 channels of 4 x 4 pixels.
     of_map = 2 + numbers(9, 3, 4, 4, seed=1)
