@@ -31,11 +31,28 @@ EXCEPTIONS: Mapping[str, str] = {
     "pop from empty list": "more is taken off the list than is in it",
     "non-empty": "there is nothing to join: the loop did not run, or did not append",
     "values to unpack": "there are not as many parts, or axes, as names for them",
-    "cannot be multiplied": "the left factor's last axis must be as long as the right one's first",
+    "cannot be multiplied": "the left factor's last axis must be as long as the right one's first: "
+    "is one of them to be transposed?",
     "must match the size": "compare the axes from the last: one is missing (keepdim=True, unsqueeze), "
     "or in another place",
     "out of range": "the last of n places is n - 1",
     "out of bounds": "the last of n places is n - 1",
+    "return_types": "max and min along an axis give two things, the values and their places",
+    "does not require grad": "the loss does not depend on what learns: a copy, a detach, or no_grad?",
+    "non-leaf": "an optimiser moves only what is no result of a computation",
+    "a second time": "each backward() needs a loss of its own: compute it anew in each step",
+    "type int64": "places are whole numbers: are these the values?",
+    "Input dtype must be": "truths and whole numbers have no mean: .float() makes numbers of them",
+    "`-` operator": "truths cannot be subtracted: .float() makes 0 and 1 of them",
+    "to Python scalars": "one number is wanted, and this tensor has several",
+    "to Scalar": "one number is wanted, and this tensor has several",
+    "division by zero": "in this case the divisor is 0",
+    "Expected target size": "cross_entropy takes axis 1 for the classes",
+    "match except in dimension": "cat joins along one axis, 0 if none is named; the others must agree",
+    "view size": "after an exchange of axes the numbers lie in another order, which view cannot show",
+    "associated with a value": "is it set in a loop that may not run at all?",
+    "called after step()": "the scaler's update() ends each step",
+    "Weights only": "a file holds tensors and numbers, no whole objects: save a state_dict()",
 }
 SHIFTS = {"one place too late": 1, "one place too early": -1}
 STEPS = (torch.softmax, torch.log_softmax, torch.mean, torch.sum)
@@ -102,6 +119,10 @@ def _of_sequences(expected: list[Any], got: list[Any]) -> str | None:
     if are_lists and not difference(expected, [*zip(*got, strict=False)]):
         return "the results go together place by place: give a list of each kind"
 
+    flat = [part for x in expected for part in (x if isinstance(x, (list, tuple)) else [x])]
+    if len(flat) > len(expected) and not difference(flat, got):
+        return "all are there, but some of them belong together, in a tuple of their own"
+
     right_elements = sorted(map(repr, expected))
     elements = sorted(map(repr, got))
     # Reversed tensors need a look of their own: a repr shows a few digits, and no tolerance.
@@ -150,6 +171,7 @@ def _claims(expected: Tensor, got: Tensor) -> Iterator[Claim]:
     """All claims, in the order in which they are tried: the plainest first."""
     alike = expected.shape == got.shape
 
+    yield Claim("100 times what is asked for: percent, and not a share?", 100 * expected, got)
     # Of two whole numbers much is true by chance: 4 is the square root of 16, and twice 2.
     if alike and expected.numel() <= 1 and _whole(expected) and _whole(got):
         return
@@ -158,6 +180,10 @@ def _claims(expected: Tensor, got: Tensor) -> Iterator[Claim]:
 
     if expected.dtype == torch.bool:
         yield Claim("True and False are swapped", ~expected, got)
+        sentence = "these are the places of True: for every place True or False is asked"
+        yield Claim(sentence, expected.nonzero().squeeze(1), got)
+        if got.dtype != torch.bool:
+            yield Claim("True or False is asked for, not numbers", got, got)  # true as it stands
         return
 
     # Zeros stay zeros whatever one does to them, and NaNs stay NaNs.
