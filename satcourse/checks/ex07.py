@@ -777,9 +777,9 @@ chair.mistakes = {
         )
     ),
     "what is missed counts as well: only what is said and not there is invented": (
-        lambda said, there: chair(
-            [ours | theirs for ours, theirs in zip(said, there, strict=True)],
-            [ours & theirs for ours, theirs in zip(said, there, strict=True)],
+        lambda said, there: (
+            100 * sum(map(len, map(operator.xor, said, there))) / sum(map(len, said)),
+            100 * fmean(map(operator.ne, said, there)),
         )
     ),
     "what is missed is not invented: said - there": (lambda said, there: chair(there, said)),

@@ -59,6 +59,9 @@ known_losses.mistakes = {
     "each word counts alike: a word that is said more often counts more, by its p": (
         lambda counts: (math.log(len(counts)), -_log_p(counts).mean().item())
     ),
+    "counts are no logits: p is each count divided by their sum": (
+        lambda counts: (math.log(len(counts)), torch.special.entr(counts.softmax(0)).sum().item())
+    ),
     "the loss of the commonest word alone: the mean is over all that are said": (
         lambda counts: (math.log(len(counts)), -_log_p(counts).max().item())
     ),
@@ -215,6 +218,13 @@ learning_rate.mistakes = {
     "the rate is 0 at the last step: the cosine reaches 0 at `steps`, one later": (
         _zero_at_the_last
     ),
+    "a quarter of the cosine's period: half of it goes from 1 to -1": (
+        lambda step, steps, warmup, highest: (
+            learning_rate(step, steps, warmup, highest)
+            / learning_rate(step, steps, 0, 1)
+            * math.cos(math.pi / 2 * step / steps)
+        )
+    ),
     "the warm-up has one step too many: after `warmup` steps the rate is highest": (
         lambda step, steps, warmup, highest: (
             min(1.0, (step + 1) / (warmup + 1)) * learning_rate(step, steps, 0, highest)
@@ -287,6 +297,9 @@ shares.cases = _unequal_parts
 shares.observe = _as_a_list
 shares.mistakes = {
     "captions are counted, not words": _captions_counted,
+    "the share of words in each part itself: each part's share of all words is asked": (
+        lambda parts: [(captions != PAD).float().mean().item() for captions in parts]
+    ),
     "padding is counted: `captions != PAD` are the words": _padding_counted,
     "the end mark is a word, too, and its id is 0": _end_marks_left_out,
     "0 is the end mark, a word; padding is `PAD`, which is not 0": (
@@ -548,6 +561,11 @@ train_on.mistakes = {
     "a batch is passed over: `done` batches are done, and batches[done] is the next": partial(
         _forgetful, shift=1
     ),
+    "the last batch is left out: `last` batches are to be done": (
+        lambda decoder, optimiser, batches, last, file: train_on(
+            decoder, optimiser, batches, last - 1, file
+        )
+    ),
     "a batch is done twice: `last` batches are done then, not one less": partial(
         _forgetful, shift=-1
     ),
@@ -573,6 +591,11 @@ def _p(ours: list[float], theirs: list[float], more: int = 0) -> float:
 
 def _rounds_won(ours: list[float], theirs: list[float]) -> int:
     return sum(one < other for one, other in zip(ours, theirs, strict=True))
+
+
+def _t_test(ours: list[float], theirs: list[float]) -> bool:
+    gains = torch.tensor(theirs) - torch.tensor(ours)
+    return bool(gains.mean() > 1.645 * gains.std() / len(ours) ** 0.5)
 
 
 def _timings() -> list[tuple[list[float], list[float]]]:
@@ -629,6 +652,10 @@ faster.mistakes = {
     "a round with equal times is won by nobody: `<`, not `<=`": (
         lambda ours, theirs: faster([one - 1e-9 for one in ours], theirs)
     ),
+    "95 % of the rounds: the 5 % are the chance that a coin wins so many": (
+        lambda ours, theirs: _rounds_won(ours, theirs) >= 0.95 * len(ours)
+    ),
+    "a t test asks how large the gains are: a coin asks only who won": _t_test,
     "two-sided: only wins as many or more are asked about, not losses": (
         lambda *times: 2 * _p(*times) <= 0.05
     ),
