@@ -32,7 +32,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "non-empty": "there is nothing to join: the loop did not run, or did not append",
     "values to unpack": "there are not as many parts, or axes, as names for them",
     "cannot be multiplied": "the left factor's last axis must be as long as the right one's first: "
-    "is one of them to be transposed?",
+    "is an axis missing, or are two exchanged?",
     "must match the size": "compare the axes from the last: one is missing (keepdim=True, unsqueeze), "
     "or in another place",
     "out of range": "the last of n places is n - 1",
@@ -49,6 +49,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "division by zero": "in this case the divisor is 0",
     "Expected target size": "cross_entropy takes axis 1 for the classes",
     "match except in dimension": "cat joins along one axis, 0 if none is named; the others must agree",
+    "to be equal size": "what is stacked has one shape: pad the shorter ones first",
     "view size": "after an exchange of axes the numbers lie in another order, which view cannot show",
     "associated with a value": "is it set in a loop that may not run at all?",
     "called after step()": "the scaler's update() ends each step",

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from satcourse.checks import ex02
 from satcourse.checks.task import Answer, distribution, exercise, numbers, with_gradients
@@ -309,11 +308,6 @@ force.mistakes = {
     ),
     "`moved` has a place for each head: its axis is the one after the batch's": (
         lambda alpha, light, moved: alpha * moved.view(-1, 1)
-    ),
-    "the light is multiplied by the map: it stands in its place": (
-        lambda alpha, light, moved: force(
-            alpha, functional.normalize(alpha * light[:, None], 1, 3), moved
-        )
     ),
     "the other heads are moved: True in `moved` is a head that gets the light": (
         lambda alpha, light, moved: force(alpha, light, ~moved)
