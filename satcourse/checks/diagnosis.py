@@ -31,8 +31,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "pop from empty list": "more is taken off the list than is in it",
     "non-empty": "there is nothing to join: the loop did not run, or did not append",
     "values to unpack": "there are not as many parts, or axes, as names for them",
-    "cannot be multiplied": "the left factor's last axis must be as long as the right one's first: "
-    "is an axis missing, or are two exchanged?",
+    "cannot be multiplied": "the left factor's last axis must be as long as the right one's first",
     "must match the size": "compare the axes from the last: one is missing (keepdim=True, unsqueeze), "
     "or in another place",
     "out of range": "the last of n places is n - 1",

@@ -74,8 +74,7 @@ energies.mistakes = {
     "two tanhs: add W_a a and W_h h first, then one tanh of the sum": _two_tanhs,
     "two tanhs, and b in the first: one tanh is of the sum of all three": (
         lambda a, h, W_a, W_h, b, v: (
-            _two_tanhs(a, h, W_a, W_h, 0 * b, v)
-            + (torch.tanh(a @ W_a.T + b) - torch.tanh(a @ W_a.T)) @ v
+            (torch.tanh(a @ W_a.T + b) + torch.tanh(h @ W_h.T)[:, None]) @ v
         )
     ),
     "b is added after the tanh: it belongs inside": _bias_after_the_tanh,

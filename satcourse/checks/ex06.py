@@ -808,13 +808,12 @@ def _divided_by_the_deviation(reward: Tensor) -> Tensor:
     return reward - (reward - _row_mean(reward)) / (reward.std(1, keepdim=True) + 1e-6)
 
 
-practise.says = (
-    "a small policy after 1, 3 and 4 steps, with gradients of moderate size and huge ones"
-)
+practise.says = "a small policy after 1 to 4 steps, with gradients of moderate size and huge ones"
 practise.cases = lambda: [
     (1, 1),
     (2, 3),
-    # Rewards of up to 300: there the gradient is longer than 5.
+    # Rewards of up to 30 and 300: there the gradient is longer than 5.
+    (30, 2),
     (300, 4),
 ]
 practise.observe = _practised

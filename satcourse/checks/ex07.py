@@ -4,7 +4,7 @@ import itertools
 import math
 import operator
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
@@ -656,11 +656,6 @@ _PICTURES = Counter(
 )
 
 
-class _OneMore(Counter):
-    def __getitem__(self, gram: Any) -> int:
-        return self.get(gram, 0) + 1
-
-
 def _captions_of_nine_pictures() -> list[tuple[list[str], Captions, Counter, int]]:
     references = _words("a dog on a red sofa", "one dog on a dog")
     captions = _words(
@@ -709,7 +704,10 @@ plain_cider.mistakes = {
     ),
     "each n-gram is in a picture more than it is: only of none, 0, a 1 is made": (
         lambda caption, references, pictures, total: plain_cider(
-            caption, references, _OneMore(pictures), total
+            caption,
+            references,
+            defaultdict(lambda: 1, {gram: count + 1 for gram, count in pictures.items()}),
+            total,
         )
     ),
     "the mean over the references, not the best": (

@@ -610,6 +610,8 @@ def _timings() -> list[tuple[list[float], list[float]]]:
     unlucky = [1.005, 2.9, 1.02, 1.02, 1.03, 1.0, 1.01, 3.1, 0.995]
     # 8 of 10: by a fair coin in 5.5 % of all cases.
     small_lead = [0.97] * 8 + [1.05] * 2
+    # 10 of 10, by a little and once by much.
+    once_by_much = [1.0] * 9 + [6.0]
     # 4 of 4: in 6.25 %, however large each gain.
     four_rounds = [0.8, 0.95, 0.7, 0.9]
     # 2 of 3, and equal medians.
@@ -619,6 +621,7 @@ def _timings() -> list[tuple[list[float], list[float]]]:
         (two_busy_moments, [1.0] * 11),
         (noise, unlucky),
         (small_lead, [1.0] * 10),
+        ([0.99] * 10, once_by_much),
         (four_rounds, [1.0] * 4),
         (two_of_three, [2.0, 3.0, 0.5]),
         (load, better),
