@@ -240,6 +240,10 @@ ANSWERS = (
     ),
     ("7.8", lambda f, x: f(x).title(), "the lie is not in small letters"),
     ("7.1", lambda f, words, *x: words(["a"]), "next_words wants a tuple"),
+    ("7.9", lambda f, *x: 100 * f(*x), "100 times what is asked for: percent, and not a share?"),
+    ("0.1", lambda f, *x: f(*x).nonzero()[:, 0], "these are the places of True"),
+    ("10.3", lambda f, *x: f(*x).float(), "True or False is asked for, not numbers"),
+    ("10.4", lambda f, *x: [f(*x)[0], *f(*x)[1]], "all are there, but some of them belong"),
 )
 
 

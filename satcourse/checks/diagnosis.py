@@ -37,6 +37,23 @@ EXCEPTIONS = {
     "or in another place",
     "out of range": "the last of n places is n - 1",
     "out of bounds": "the last of n places is n - 1",
+    "return_types": "max and min along an axis give two things, the values and their places",
+    "does not require grad": "the loss does not depend on what learns: a copy, a detach, or no_grad?",
+    "non-leaf": "an optimiser moves only what is no result of a computation",
+    "a second time": "each backward() needs a loss of its own: compute it anew in each step",
+    "type int64": "places are whole numbers: are these the values?",
+    "Input dtype must be": "truths and whole numbers have no mean: .float() makes numbers of them",
+    "`-` operator": "truths cannot be subtracted: .float() makes 0 and 1 of them",
+    "to Python scalars": "one number is wanted, and this tensor has several",
+    "to Scalar": "one number is wanted, and this tensor has several",
+    "division by zero": "in this case the divisor is 0",
+    "Expected target size": "cross_entropy takes axis 1 for the classes",
+    "match except in dimension": "cat joins along one axis, 0 if none is named; the others must agree",
+    "to be equal size": "what is stacked has one shape: pad the shorter ones first",
+    "view size": "after an exchange of axes the numbers lie in another order, which view cannot show",
+    "associated with a value": "is it set in a loop that may not run at all?",
+    "called after step()": "the scaler's update() ends each step",
+    "Weights only": "a file holds tensors and numbers, no whole objects: save a state_dict()",
 }
 SHIFTS = {"one place too late": 1, "one place too early": -1}
 STEPS = (torch.softmax, torch.log_softmax, torch.mean, torch.sum)
@@ -98,6 +115,12 @@ def _of_sequences(expected: list[Any], got: list[Any], equal: Equal) -> str | No
     if are_lists and equal(expected, [*zip(*got, strict=False)]):
         return "the results go together place by place: give a list of each kind"
 
+    flat = []
+    for x in expected:
+        flat += x if isinstance(x, (list, tuple)) else [x]
+    if len(flat) > len(expected) and equal(flat, got):
+        return "all are there, but some of them belong together, in a tuple of their own"
+
     # Not all elements can be compared in size, but all have a repr. Reversed tensors need a look of
     # their own: a repr shows a few digits, and no tolerance.
     right_elements = sorted(map(repr, expected))
@@ -145,6 +168,8 @@ def _truths(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
     """All relations that hold, the plainest first."""
     alike = expected.shape == got.shape
 
+    if equal(100 * expected, got):
+        yield "100 times what is asked for: percent, and not a share?"
     # Of two whole numbers much is true by chance: 4 is the square root of 16, and twice 2.
     if alike and expected.numel() <= 1 and _whole(expected) and _whole(got):
         return
@@ -154,6 +179,10 @@ def _truths(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
     if expected.dtype == torch.bool:
         if equal(~expected, got):
             yield "True and False are swapped"
+        if equal(expected.nonzero().squeeze(1), got):
+            yield "these are the places of True: for every place True or False is asked"
+        if got.dtype != torch.bool:
+            yield "True or False is asked for, not numbers"
         return
 
     # Zeros stay zeros whatever one does to them, and NaNs stay NaNs.

@@ -114,6 +114,9 @@ taught.mistakes = {
     "each step begins with the first state: hand the new state on": (
         lambda step, s, y: taught(lambda before, _: step(before, s), s, y)
     ),
+    "step takes the word before, and then the state": (
+        lambda step, s, y: taught(lambda before, s: step(s, before), s, y)
+    ),
     "the first word is never asked for: before it step is given None": (
         lambda step, s, y: _told_too_early(step, s, y[:-1])
     ),
@@ -136,6 +139,15 @@ def greedy(step: Speaker, s: Tensor, longest: int) -> Said:
     return words, weights
 
 
+def _by_chance(step: Speaker, s: Tensor, longest: int) -> Said:
+    def drawn(y: int | None, s: Tensor) -> Step:
+        logits, s, alpha = step(y, s)
+        word = torch.multinomial(logits.softmax(0), 1)
+        return functional.one_hot(word, K)[0], s, alpha
+
+    return greedy(drawn, s, longest)
+
+
 greedy.says = (
     "a decoder that stops by itself after five words, one that stops at once, "
     "and one that has to be stopped"
@@ -144,6 +156,7 @@ greedy.cases = _speakers
 greedy.given = lambda step, s, longest: f"longest = {longest}"
 greedy.parts = ("the words", "the weights")
 greedy.mistakes = {
+    "words are drawn by chance: the likeliest one is said": _by_chance,
     "each step begins with the first state: hand the new state on": (
         lambda step, s, longest: greedy(lambda y, _: step(y, s), s, longest)
     ),
@@ -266,6 +279,12 @@ score.mistakes = {
         lambda a, s, W_a, W_s, b, v: torch.tanh(a @ W_a.T + s @ W_s.T + b) @ v
     ),
     "W_a is for a, W_s for s": lambda a, s, W_a, W_s, b, v: score(a, s, W_s, W_a, b, v),
+    "the matrices are (m, D): what has D numbers meets their transpose": (
+        lambda a, s, W_a, W_s, b, v: score(a, s, W_a.T, W_s.T, b, v)
+    ),
+    "the tanh of the score: v comes after the tanh": (
+        lambda a, s, W_a, W_s, b, v: torch.tanh((a @ W_a.T + (s @ W_s.T)[:, None] + b) @ v)
+    ),
     "the tanh is missing": (
         lambda a, s, W_a, W_s, b, v: (a @ W_a.T + (s @ W_s.T)[:, None] + b) @ v
     ),
@@ -313,6 +332,9 @@ looks.parts = ("the peak on its word", "the diagonal on its word")
 looks.mistakes = {
     "of C rows and L columns, row t does not cross the diagonal in column t": _diagonal(
         lambda t, C, n: t
+    ),
+    "C and L are exchanged: C counts the rows, the words said, and L the columns": _diagonal(
+        lambda t, C, n: ((t + 0.5) / n * C).long()
     ),
     "the place is rounded to the nearest: round it down": _diagonal(
         lambda t, C, n: ((t + 0.5) / C * n).round()
@@ -448,6 +470,12 @@ lit.mistakes = {
     ),
     "encode takes a sentence: a word taken out of x is only a number": _alone(
         lambda encode, x, i: encode(x[i])
+    ),
+    "a word taken out of x is no sentence, and [0] of its state is one number": _alone(
+        lambda encode, x, i: encode(x[i])[0]
+    ),
+    "write takes the word's state, and then s": (
+        lambda encode, write, x, s: lit(encode, lambda z, s: write(s, z), x, s)
     ),
     "write takes one state: a sentence of one word has one, in a row": _alone(
         lambda encode, x, i: encode(x[i : i + 1])

@@ -104,6 +104,10 @@ receptive_field.mistakes = {
     "the layers are read from the top: jumps grow from the pixels upwards": lambda layers: (
         receptive_field(layers[::-1])
     ),
+    "the whole kernels are added: the first of a kernel's places is there already": (
+        # The kernels as they are, and without the first pixel.
+        lambda layers: receptive_field([(kernel + 1, stride) for kernel, stride in layers]) - 1
+    ),
     "strides multiply: after strides of 2 and 3 a jump is 6": _side(
         lambda jump, stride: jump + stride - 1
     ),
@@ -145,6 +149,9 @@ unpool.advise = _several_in_a_window
 unpool.mistakes = {
     "each value fills its whole window: it belongs where the maximum was, zeros elsewhere": (
         lambda values, pooled: values.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    ),
+    "values stand where places should: a pooling gives the maxima, and then their places": (
+        lambda values, pooled: functional.max_unpool2d(values, values, 2)
     ),
 }
 
@@ -240,6 +247,9 @@ down.mistakes = {
     "a ReLU is a ReLU on the way down, too: what is negative ends there": _down_with(
         rectify=lambda signal: signal
     ),
+    "each convolution adds a frame: on the way up it was padded, so on the way down, too": (
+        _down_with(lambda signal, module: functional.conv_transpose2d(signal, module.weight))
+    ),
     "the modules go upwards: the way down begins with the last": _down_with(order=list),
     "the maps begin with the first: the one that was pooled last comes first": _down_with(
         next_map=0
@@ -278,6 +288,15 @@ cosines.mistakes = {
     "these are lengths of columns of a: each row has its own": (
         lambda a, q: a / a.norm(dim=0) @ q / q.norm()
     ),
+    "lengths of columns do not fit the rows: each row has its own": (
+        lambda a, q: (a @ q) / a.norm(dim=0)
+    ),
+    "one number for each column: each row is asked for, over its D numbers": (
+        lambda a, q: functional.cosine_similarity(a, q, dim=0)
+    ),
+    "each row with each row: q is what they are compared with": (
+        lambda a, q: functional.normalize(a) @ functional.normalize(a).T
+    ),
     "a length is the root of the sum of squares: the root is missing": (
         lambda a, q: a @ q / a.square().sum(1) / q.square().sum()
     ),
@@ -288,11 +307,15 @@ cosines.mistakes = {
 
 
 def _mean_correlation(exhibit: Tensor, others: list[Tensor]) -> float:
+    return _correlations(exhibit, others).mean().item()
+
+
+def _correlations(exhibit: Tensor, others: list[Tensor]) -> Tensor:
     correlations = []
     for other in others:
         rows = torch.stack([exhibit.flatten(), other.flatten()])
         correlations.append(torch.corrcoef(rows)[0, 1])
-    return torch.stack(correlations).mean().item()
+    return torch.stack(correlations)
 
 
 @exercise(
@@ -332,6 +355,13 @@ def _exhibits() -> list[Case]:
     ]
 
 
+def _likeness_by(compare: Callable[[Tensor, list[Tensor]], Any]) -> Answer:
+    """`likeness` by compare(the exhibit, the other maps' pictures at its place)."""
+    return lambda picture, channel, place, channels, places: compare(
+        picture(channel, place), [picture(c, place) for c in channels if c != channel]
+    )
+
+
 def _likeness_of(chosen: Callable[[bool, bool], bool]) -> Answer:
     """`likeness` to the pictures that chosen(is the map the same, is the place the same)."""
     return lambda picture, channel, place, channels, places: _mean_correlation(
@@ -366,5 +396,14 @@ likeness.mistakes = {
     ),
     "whatever is not the exhibit is there: change the map, keep the place": _likeness_of(
         lambda same_map, same_place: not same_map or not same_place
+    ),
+    "absolute values: a picture that is light where this one is dark is not like it": (
+        _likeness_by(lambda exhibit, others: _correlations(exhibit, others).abs().mean())
+    ),
+    "a correlation with the mean picture: the mean of the correlations is asked": _likeness_by(
+        lambda exhibit, others: _mean_correlation(exhibit, [torch.stack(others).mean(0)])
+    ),
+    "divided by the number of all maps: the exhibit's own is not among the others": _likeness_by(
+        lambda exhibit, others: _correlations(exhibit, others).sum() / (len(others) + 1)
     ),
 }

@@ -69,6 +69,8 @@ def _first_odd_word(expected: list[str], got: list[str]) -> str | None:
         return f"{odd!r} is not one word: punctuation ends one, with or without a space"
     if odd and asked.startswith(odd):
         return f"{asked!r} is one word: {asked[len(odd)]!r} belongs to it"
+    if asked and asked not in got:
+        return f"{asked!r} is a word, too, and missing"
     return None
 
 
@@ -122,6 +124,12 @@ vocabulary.mistakes = {
     ),
     "the captions are split at spaces, and punctuation stays: use words() of 3.1": _ranked(
         lambda times, word: (-times, word), tokens=lambda text: text.lower().split()
+    ),
+    "the captions are split at spaces alone: use words() of 3.1": _ranked(
+        lambda times, word: (-times, word), tokens=str.split
+    ),
+    "each caption counts a word once: count how often it is said": _ranked(
+        lambda times, word: (-times, word), tokens=lambda text: {*tokenise(text)}
     ),
 }
 
@@ -219,6 +227,11 @@ byte_pairs.mistakes = {
     ),
     "a pair is joined once in a word: join it wherever it stands": _merged_with(
         join=partial(_joined, most=1)
+    ),
+    "a mark at the end is no piece of a word here": (
+        lambda counts, number: byte_pairs(
+            {(*word, "</w>"): times for word, times in counts.items()}, number
+        )
     ),
     "only letters are joined: count again after each pair is joined": (
         lambda counts, number: _sorted(_neighbours(_as_letters(counts)))[:number]
@@ -351,6 +364,9 @@ word_loss.mistakes = {
     "one word too many: n words have places 0 to n - 1": (
         lambda losses, lengths: word_loss(losses, (lengths + 1).clamp(max=losses.shape[1]))
     ),
+    "each caption has its own number of true words: give lengths an axis for the words": (
+        lambda losses, lengths: losses[torch.arange(losses.shape[1]) < lengths].mean()
+    ),
     "a word whose loss is 0 is a word, too": _counted_by_losses,
 }
 
@@ -405,6 +421,9 @@ inputs_and_targets.mistakes = {
     ),
     "the zeros go in last: they go in before the first word": (
         lambda captions, E: (functional.pad(E[captions[:, :-1]], (0, 0, 0, 1)), captions)
+    ),
+    "zeros are joined along the captions: they go before each caption's words": (
+        lambda captions, E: torch.cat([0 * E[captions[:, :1]], E[captions[:, :-1]]])
     ),
     "each word goes in for itself, but the first: the words are not shifted": (
         lambda captions, E: (functional.pad(E[captions[:, 1:]], (0, 0, 1, 0)), captions)

@@ -72,6 +72,11 @@ energies.mistakes = {
     "the state of image i meets place i of all images: "
     "give it an axis of size 1": _state_of_another_image,
     "two tanhs: add W_a a and W_h h first, then one tanh of the sum": _two_tanhs,
+    "two tanhs, and b in the first: one tanh is of the sum of all three": (
+        lambda a, h, W_a, W_h, b, v: (
+            (torch.tanh(a @ W_a.T + b) + torch.tanh(h @ W_h.T)[:, None]) @ v
+        )
+    ),
     "b is added after the tanh: it belongs inside": _bias_after_the_tanh,
     "b is added twice: to one of the two terms is enough": (
         lambda a, h, W_a, W_h, b, v: energies(a, h, W_a, W_h, 2 * b, v)
@@ -142,6 +147,9 @@ attend.observe = with_gradients("e", "a", parts=attend.parts)
 attend.mistakes = {
     "this reads the best place alone: z is the weighted mean of all": _best_place_alone,
     "a weight meets a dimension, not its place: give alpha a third axis": _weighted_dimensions,
+    "each image's weights meet the vectors of all images: only those of their own": (
+        lambda e, a: (weights(e) @ a, weights(e))
+    ),
     "z is summed over the numbers of a vector: sum over the places": _summed_over_dimensions,
 }
 
@@ -182,6 +190,11 @@ def _papers_order(Ey: Tensor, h: Tensor, c: Tensor, z: Tensor, *weights: Tensor)
     return o.sigmoid() * c.tanh(), c
 
 
+def _four_parts_of(batch: Tensor) -> Both:
+    _, _, _, _ = batch.chunk(4)  # fails: no batch has four parts
+    return batch, batch
+
+
 lstm_step.says = "h and c, for batches of two and of one, and gradients"
 lstm_step.cases = lambda: [_lstm_case(2, 3), _lstm_case(1, 5)]
 lstm_step.parts = ("h", "c")
@@ -190,6 +203,9 @@ lstm_step.observe = with_gradients(
 )
 lstm_step.mistakes = {
     "this is the paper's order of rows: here g comes before o": _papers_order,
+    "the batch is cut into parts: i, f, g, o lie side by side, along axis 1": (
+        lambda Ey, h, c, z, W, U, Z, b: _four_parts_of(Ey)
+    ),
 }
 
 
@@ -280,6 +296,9 @@ one_word.observe = _look_at_one_word
 one_word.given = "a batch of {}".format
 one_word.mistakes = {
     "the gate is missing: multiply the context by beta": _gate_missing,
+    "the logits are of h alone: the word before and z have a say, too": (
+        lambda x, *inputs: (x.L_o(x.L_h(one_word(x, *inputs)[2])), *one_word(x, *inputs)[1:])
+    ),
 }
 
 

@@ -1,5 +1,6 @@
 """Exercises of notebook 05: the doubly stochastic penalty, and what soft attention approximates."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -132,6 +133,18 @@ def _one_gradient(e: Tensor, steps: int = 250) -> Tensor:
     return torch.softmax(e, 1).detach()
 
 
+def _with_another_adam(e: Tensor, steps: int, rate: float, per: int) -> Tensor:
+    """`go_downhill` at another rate, or with a new Adam after so many steps."""
+    e = e.clone().requires_grad_()
+    for step in range(steps):
+        if step % per == 0:
+            optimiser = torch.optim.Adam([e], rate)
+        optimiser.zero_grad()
+        penalty(torch.softmax(e, 1)[None]).sum().backward()
+        optimiser.step()
+    return torch.softmax(e, 1).detach()
+
+
 def _map_without_graph(answer: Answer, *inputs: Any) -> Any:
     # In a list: of a single tensor `without_graph` says nothing.
     (alphas,) = without_graph([answer(*inputs)])
@@ -149,6 +162,10 @@ go_downhill.tolerance = 1e-2
 go_downhill.mistakes = {
     "gradients of steps before are still there: empty them": _gradients_left,
     "softmax and penalty stand before the loop: anew at each step": _one_gradient,
+    "Adam's own rate, 0.001: it is 0.05 here": partial(_with_another_adam, rate=0.001, per=999),
+    "a new Adam at each step: it keeps means from step to step": partial(
+        _with_another_adam, rate=0.05, per=1
+    ),
     "the maps from before the last step: softmax after the loop, too": (
         lambda e, steps: go_downhill(e, steps - 1)
     ),
@@ -176,6 +193,7 @@ equivalent_lambda.cases = lambda: [
 equivalent_lambda.mistakes = {
     "the wrong way round: by their program": _wrong_way_round,
     "their means are over C words and over L places": lambda weight, C, L: weight,
+    "times the places: a mean over places is divided by them": lambda weight, C, L: weight * L,
 }
 
 
@@ -234,6 +252,9 @@ describe.mistakes = {
     ),
     "the entropy of the mean map: the mean of the maps' entropies is asked": _with_column(
         1, lambda alphas: entropy_of(alphas.mean(1))
+    ),
+    "differences of neighbouring places: of one word's map and the next one's": _with_column(
+        2, lambda alphas: alphas.diff().abs().sum(2).mean(1) / 2
     ),
 }
 
@@ -400,6 +421,11 @@ def _of_all_epochs(nll: Tensor, t: float) -> Tensor:
     return _around(differences.mean(1), t * differences.std(1) / differences.shape[1] ** 0.5)
 
 
+def _one_error(nll: Tensor, t: float) -> Tensor:
+    differences = nll[1] - nll[0]
+    return _around(differences.mean(0), t * differences.std() / len(differences) ** 0.5)
+
+
 def _seeds(S: int, E: int, seed: int, cost: float = 0.0) -> Tensor:
     """Runs (2, S, E) whose seeds differ more than the penalty costs."""
     shared = numbers(1, S, E, seed=seed)
@@ -422,6 +448,7 @@ price.mistakes = {
     "least and most of the seeds are no interval of their mean": _from_least_to_most,
     "go over the seeds, axis 0 of the differences, and keep the epochs": _of_all_epochs,
     "a cost is what the penalty adds: with it less without": lambda nll, t: price(nll.flip(0), t),
+    "one error for all epochs: each has its own, over its seeds": _one_error,
     "t plays no part in it": lambda nll, t: price(nll, 1.0),
     "half of t: the interval goes t errors to each side": lambda nll, t: price(nll, t / 2),
     "the order is lower end, mean, upper end": lambda nll, t: price(nll, t)[[1, 0, 2]],

@@ -80,6 +80,12 @@ draw.mistakes = {
     "an edge is a running sum of weights: cumsum": _weights_as_edges,
     "weights may sum to a little less than 1: then no edge is beyond the dart, "
     "and argmax gives 0": _first_edge_beyond,
+    "each dart is for the places of its own row: give it an axis of size 1": (
+        lambda alpha, darts: torch.searchsorted(alpha.cumsum(1), darts, right=True)
+    ),
+    "this is the nearest edge: a dart hits the place that it lies in": (
+        lambda alpha, darts: (alpha.cumsum(1) - darts[:, None]).abs().argmin(1)
+    ),
     "weights may sum to a little less than 1: leave the last edge out": _last_edge_too,
 }
 
@@ -156,11 +162,13 @@ def _paths_alike(p_place: Answer, *rest: Any) -> tuple[float, float]:
     return mean_log_p, log_likelihood
 
 
-def _joint(p_place: Answer, p_word: Answer, L: int, C: int) -> tuple[float, float]:
+def _joint(
+    p_place: Answer, p_word: Answer, L: int, C: int, *, weight_too: bool = True
+) -> tuple[float, float]:
     def both(path: tuple[int, ...]) -> float:
         return p_place(path) * p_word(path)
 
-    mean_log_joint, _ = bound(both, both, L, C)
+    mean_log_joint, _ = bound(both if weight_too else p_place, both, L, C)
     _, log_likelihood = bound(p_place, p_word, L, C)
     return mean_log_joint, log_likelihood
 
@@ -189,6 +197,9 @@ bound.mistakes = {
     "L_s is a mean over paths: weigh each by its probability": _paths_alike,
     "the joint probability of places and words: in L_s the weight is p(s|a), "
     "and the logarithm that of p(y|s,a)": _joint,
+    "the logarithm is of p(s|a) p(y|s,a): in L_s it is that of p(y|s,a) alone": partial(
+        _joint, weight_too=False
+    ),
     "no place comes twice here: a path may come back, as in product(range(L), repeat=C)": (
         _only_paths(lambda path: len({*path}) == len(path))
     ),
@@ -241,6 +252,9 @@ score_loss.cases = _samples
 score_loss.observe = _gradients_at_both
 score_loss.mistakes = {
     "reward not detached: its own gradient flows back too": _reward_not_detached,
+    "this is for p(s|a) itself: what is given is its logarithm, and is asked for": (
+        lambda log_p_place, *rest: score_loss(log_p_place.exp(), *rest)
+    ),
 }
 
 
@@ -335,6 +349,9 @@ leave_one_out.mistakes = {
         lambda rewards: leave_one_out(rewards.T).T
     ),
     "the mean over all captions: the others of its own row alone": _of_all,
+    "a row's sum needs its axis: keepdim=True": (
+        lambda rewards: (rewards.sum(1) - rewards) / (rewards.shape[1] - 1)
+    ),
     "its own reward is still in the sum: take it off before you divide": (
         lambda rewards: leave_one_out(rewards) + rewards / (rewards.shape[1] - 1)
     ),
@@ -449,6 +466,14 @@ def _nothing_stands_in(log_w: Tensor, *gradients: Tensor) -> Tensor:
     return _with_stand_in(torch.full_like(log_w, -math.inf), log_w, *gradients)
 
 
+def _row_of_itself(log_w: Tensor, *gradients: Tensor) -> Tensor:
+    itself = torch.eye(log_w.shape[1], dtype=torch.bool)
+    stand_in = leave_one_out(log_w)
+    replaced = torch.where(itself, stand_in.unsqueeze(2), log_w.unsqueeze(2))
+    signal = log_w.logsumexp(1, keepdim=True) - replaced.logsumexp(2)
+    return _with_signal(signal, log_w, *gradients)
+
+
 def _even_shares(log_w: Tensor, d_log_w: Tensor, d_log_q: Tensor) -> Tensor:
     return _shares_of_1(log_w, d_log_w / log_w.shape[1], d_log_q)
 
@@ -477,6 +502,9 @@ vimco.mistakes = {
     "the signal is log w_k less the stand-in: take the bounds with each of them": _less_the_others,
     "the bound is the signal of every path: take off the one without w_k": _bound_for_all,
     "w_k is left out, and nothing is in its place: the stand-in is": _nothing_stands_in,
+    "row k holds w_k again and again: it holds all of its group, and the stand-in for w_k": (
+        _row_of_itself
+    ),
 }
 
 
@@ -764,15 +792,16 @@ def _carelessly(
     empties: bool = True,
     baseline: Answer = leave_one_out,
     longest: float = 5.0,
+    clip: Answer = nn.utils.clip_grad_norm_,
 ) -> None:
-    """`practise`, which may forget to empty the gradients, or have another baseline or norm."""
+    """`practise`, which may forget to empty the gradients, or have another baseline or clipping."""
     for _ in range(steps):
         reward, log_p = attempt()
         loss = -((reward - baseline(reward)) * log_p).mean()
         if empties:
             optimiser.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(policy.parameters(), longest)
+        clip(policy.parameters(), longest)
         optimiser.step()
 
 
@@ -780,13 +809,12 @@ def _divided_by_the_deviation(reward: Tensor) -> Tensor:
     return reward - (reward - _row_mean(reward)) / (reward.std(1, keepdim=True) + 1e-6)
 
 
-practise.says = (
-    "a small policy after 1, 3 and 4 steps, with gradients of moderate size and huge ones"
-)
+practise.says = "a small policy after 1 to 4 steps, with gradients of moderate size and huge ones"
 practise.cases = lambda: [
     (1, 1),
     (2, 3),
-    # Rewards of up to 300: there the gradient is longer than 5.
+    # Rewards of up to 30 and 300: there the gradient is longer than 5.
+    (30, 2),
     (300, 4),
 ]
 practise.observe = _practised
@@ -803,6 +831,9 @@ practise.mistakes = {
         _carelessly, baseline=_divided_by_the_deviation
     ),
     "gradients are not clipped to a norm of 5": partial(_carelessly, longest=math.inf),
+    "each number is clipped to 5: the norm of all of them is": partial(
+        _carelessly, clip=nn.utils.clip_grad_value_
+    ),
 }
 
 
@@ -863,6 +894,9 @@ pass_at.mistakes = {
     ),
     "all scenes' tries thrown together: a chance for each scene, then their mean": (
         lambda successes, k: pass_at(successes.view(1, -1), k)
+    ),
+    "too few to choose k from: the N tries of a scene stand in its row": (
+        lambda successes, k: pass_at(successes.T, k)
     ),
     "one rate for all scenes: a chance for each scene, then their mean": (
         lambda successes, k: 1 - (1 - successes.double().mean().item()) ** k

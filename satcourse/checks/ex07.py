@@ -4,7 +4,7 @@ import itertools
 import math
 import operator
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
@@ -133,7 +133,8 @@ def _mistaken(
 
     keep: "narrower", fewer by each that has finished; "last", the finished ones of the last step
     alone; "wider", those that end in addition to `width` others; "each", `width` of each beginning;
-    "unfinished", in the end those that have not ended, too; "living", these if none has.
+    "ended", those that have ended, to be extended; "unfinished", in the end those that have not
+    ended, too; "living", these if none has.
     """
     living: list[Beginning] = [(0.0, ())]
     finished: list[Beginning] = []
@@ -157,7 +158,7 @@ def _mistaken(
         if keep == "last":
             finished = []
         finished += filter(_ends, kept)
-        living = [each for each in kept if not _ends(each)]
+        living = [each for each in kept if keep == "ended" or not _ends(each)]
 
     if keep == "unfinished":
         finished += living
@@ -200,6 +201,12 @@ beam_search.mistakes = {
     ),
     "each beginning keeps `width` extended ones: the `width` best of all of them stay": partial(
         _mistaken, keep="each"
+    ),
+    "what has ended is extended again: it waits aside, and takes no place": partial(
+        _mistaken, keep="ended"
+    ),
+    "a word too many: `longest` counts the END, too": (
+        lambda next_words, width, longest: beam_search(next_words, width, longest + 1)
     ),
     "an unfinished caption wins: of those that end the likeliest is asked for": partial(
         _mistaken, keep="unfinished"
@@ -275,6 +282,15 @@ nucleus.cases = _distributions
 nucleus.mistakes = {
     "the word that reaches the share is missing: keep words until they have it": _one_word_less,
     "one word too many: those before it had the share": _one_word_more,
+    "a softmax of probabilities, and a word too many: they are divided by their sum": (
+        lambda p, share: p.where(_one_word_more(p, share) > 0, -torch.inf).softmax(0)
+    ),
+    "a softmax of probabilities: they are divided by their sum": (
+        lambda p, share: p.where(nucleus(p, share) > 0, -torch.inf).softmax(0)
+    ),
+    "each has a share of the best word's p: it is all together that have `share`": (
+        lambda p, share: _renormalised(p, p >= share * p.max())
+    ),
     "the words are in another order than in p": (
         lambda p, share: nucleus(p, share).sort(descending=True).values
     ),
@@ -543,6 +559,12 @@ def _otherwise(
     return lead, low, high
 
 
+def _normal_interval(one: Answer, other: Answer, picks: np.ndarray) -> Bounds:
+    lead, _, _ = bootstrap(one, other, picks)
+    half = 1.96 * np.std([one(rows) - other(rows) for rows in picks])
+    return lead, lead - half, lead + half
+
+
 bootstrap.says = "two pairs of models, on 200 and on 40 resamples"
 bootstrap.cases = lambda: [
     _resampled(seed=0, resamples=200),
@@ -558,6 +580,12 @@ bootstrap.mistakes = {
     ),
     "the middle 95 %: leave out 2.5 % on either side": partial(_otherwise, ends=(5, 95)),
     "np.percentile takes percent: 2.5, not 0.025": partial(_otherwise, ends=(0.025, 0.975)),
+    "a resample has N rows, and all rows are those N: R is the number of resamples": (
+        lambda one, other, picks: (one(np.arange(len(picks))), 0.0, 0.0)
+    ),
+    "1.96 deviations to either side: the percentiles of the resamples' leads are asked": (
+        _normal_interval
+    ),
     "the lead is the mean of the resamples': take the one on all rows": (
         lambda one, other, picks: (
             fmean(one(rows) - other(rows) for rows in picks),
@@ -584,24 +612,35 @@ def plain_cider(caption: list[str], references: Captions, pictures: Counter, tot
 
 
 def _cosines(
-    caption: list[str], references: Captions, pictures: Mapping[Any, int], total: float
+    caption: list[str],
+    references: Captions,
+    pictures: Mapping[Any, int],
+    total: float,
+    *,
+    sizes: Sequence[Sequence[int]] = ((1,), (2,), (3,), (4,)),
+    as_cider_d: bool = False,
 ) -> list[float]:
-    """The cosine for each n and each reference; 0 of a zero vector."""
+    """The cosine for each reference and each group of sizes n, whose n-grams make one vector; 0 of
+    a zero vector. CIDEr-D's are clipped, and the less the more the lengths differ.
+    """
 
-    def vector(words: list[str], n: int) -> dict[Any, float]:
-        counts = ngrams(words, n)
+    def vector(words: list[str], group: Sequence[int]) -> dict[Any, float]:
+        counts = sum((ngrams(words, n) for n in group), Counter())
         return {
             gram: count * math.log(total / max(1, pictures[gram])) for gram, count in counts.items()
         }
 
     cosines = []
-    for n in range(1, 5):
-        ours = vector(caption, n)
-        for reference in references:
-            theirs = vector(reference, n)
-            dot = sum(weight * theirs.get(gram, 0.0) for gram, weight in ours.items())
-            lengths = math.hypot(*ours.values()) * math.hypot(*theirs.values())
-            cosines.append(dot / lengths if lengths else 0.0)
+    for group, reference in itertools.product(sizes, references):
+        ours = vector(caption, group)
+        theirs = vector(reference, group)
+        lengths = math.hypot(*ours.values()) * math.hypot(*theirs.values())
+        factor = 1.0
+        if as_cider_d:
+            ours = {gram: min(weight, theirs.get(gram, 0.0)) for gram, weight in ours.items()}
+            factor = math.exp(-((len(caption) - len(reference)) ** 2) / 72)
+        dot = sum(weight * theirs.get(gram, 0.0) for gram, weight in ours.items())
+        cosines.append(factor * dot / lengths if lengths else 0.0)
     return cosines
 
 
@@ -654,6 +693,23 @@ plain_cider.cases = _captions_of_nine_pictures
 plain_cider.mistakes = {
     "n-grams count alike: their counts times log(total / pictures)": _counts_alone,
     "a cosine: divide by the lengths of both vectors": _dot_products,
+    "all n in one vector: each n has vectors of its own": (
+        lambda *inputs: 10 * fmean(_cosines(*inputs, sizes=[(1, 2, 3, 4)]))
+    ),
+    "n stops at 3: it goes to 4": (
+        lambda *inputs: 10 * fmean(_cosines(*inputs, sizes=[(1,), (2,), (3,)]))
+    ),
+    "this is CIDEr-D: clip nothing, and ask for no length": (
+        lambda *inputs: 10 * fmean(_cosines(*inputs, as_cider_d=True))
+    ),
+    "each n-gram is in a picture more than it is: only of none, 0, a 1 is made": (
+        lambda caption, references, pictures, total: plain_cider(
+            caption,
+            references,
+            defaultdict(lambda: 1, {gram: count + 1 for gram, count in pictures.items()}),
+            total,
+        )
+    ),
     "the mean over the references, not the best": (
         lambda caption, references, *rest: max(
             plain_cider(caption, [words], *rest) for words in references
@@ -707,6 +763,23 @@ chair.cases = _things
 chair.parts = ("CHAIR_i", "CHAIR_s")
 chair.mistakes = {
     "CHAIR_i counts over all captions before it divides": _mean_over_captions,
+    "a mean over the captions that say something: CHAIR_i divides one sum by another": (
+        lambda said, there: _mean_over_captions(
+            *zip(*[pair for pair in zip(said, there, strict=True) if pair[0]], strict=True)
+        )
+    ),
+    "each thing invented: CHAIR_s counts the captions in which there is one": (
+        lambda said, there: (
+            chair(said, there)[0],
+            100 * fmean(len(ours - theirs) for ours, theirs in zip(said, there, strict=True)),
+        )
+    ),
+    "what is missed counts as well: only what is said and not there is invented": (
+        lambda said, there: (
+            100 * sum(map(len, map(operator.xor, said, there))) / sum(map(len, said)),
+            100 * fmean(map(operator.ne, said, there)),
+        )
+    ),
     "what is missed is not invented: said - there": (lambda said, there: chair(there, said)),
     "captions that say nothing are left out: they count among the captions": (
         lambda said, there: (

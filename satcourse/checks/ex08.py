@@ -59,6 +59,9 @@ known_losses.mistakes = {
     "each word counts alike: a word that is said more often counts more, by its p": (
         lambda counts: (math.log(len(counts)), -_log_p(counts).mean().item())
     ),
+    "counts are no logits: p is each count divided by their sum": (
+        lambda counts: (math.log(len(counts)), torch.special.entr(counts.softmax(0)).sum().item())
+    ),
     "the loss of the commonest word alone: the mean is over all that are said": (
         lambda counts: (math.log(len(counts)), -_log_p(counts).max().item())
     ),
@@ -215,6 +218,13 @@ learning_rate.mistakes = {
     "the rate is 0 at the last step: the cosine reaches 0 at `steps`, one later": (
         _zero_at_the_last
     ),
+    "a quarter of the cosine's period: half of it goes from 1 to -1": (
+        lambda step, steps, warmup, highest: (
+            learning_rate(step, steps, warmup, highest)
+            / learning_rate(step, steps, 0, 1)
+            * math.cos(math.pi / 2 * step / steps)
+        )
+    ),
     "the warm-up has one step too many: after `warmup` steps the rate is highest": (
         lambda step, steps, warmup, highest: (
             min(1.0, (step + 1) / (warmup + 1)) * learning_rate(step, steps, 0, highest)
@@ -287,6 +297,9 @@ shares.cases = _unequal_parts
 shares.observe = _as_a_list
 shares.mistakes = {
     "captions are counted, not words": _captions_counted,
+    "the share of words in each part itself: each part's share of all words is asked": (
+        lambda parts: [(captions != PAD).float().mean().item() for captions in parts]
+    ),
     "padding is counted: `captions != PAD` are the words": _padding_counted,
     "the end mark is a word, too, and its id is 0": _end_marks_left_out,
     "0 is the end mark, a word; padding is `PAD`, which is not 0": (
@@ -548,6 +561,11 @@ train_on.mistakes = {
     "a batch is passed over: `done` batches are done, and batches[done] is the next": partial(
         _forgetful, shift=1
     ),
+    "the last batch is left out: `last` batches are to be done": (
+        lambda decoder, optimiser, batches, last, file: train_on(
+            decoder, optimiser, batches, last - 1, file
+        )
+    ),
     "a batch is done twice: `last` batches are done then, not one less": partial(
         _forgetful, shift=-1
     ),
@@ -575,6 +593,11 @@ def _rounds_won(ours: list[float], theirs: list[float]) -> int:
     return sum(one < other for one, other in zip(ours, theirs, strict=True))
 
 
+def _t_test(ours: list[float], theirs: list[float]) -> bool:
+    gains = torch.tensor(theirs) - torch.tensor(ours)
+    return bool(gains.mean() > 1.645 * gains.std() / len(ours) ** 0.5)
+
+
 def _timings() -> list[tuple[list[float], list[float]]]:
     noise = [1.01, 0.98, 1.03, 0.99, 1.04, 0.97, 1.02, 0.98, 1.0]
     # Seconds on a busy machine: what else it does changes from round to round.
@@ -587,6 +610,8 @@ def _timings() -> list[tuple[list[float], list[float]]]:
     unlucky = [1.005, 2.9, 1.02, 1.02, 1.03, 1.0, 1.01, 3.1, 0.995]
     # 8 of 10: by a fair coin in 5.5 % of all cases.
     small_lead = [0.97] * 8 + [1.05] * 2
+    # 10 of 10, by a little and once by much.
+    once_by_much = [1.0] * 9 + [6.0]
     # 4 of 4: in 6.25 %, however large each gain.
     four_rounds = [0.8, 0.95, 0.7, 0.9]
     # 2 of 3, and equal medians.
@@ -596,6 +621,7 @@ def _timings() -> list[tuple[list[float], list[float]]]:
         (two_busy_moments, [1.0] * 11),
         (noise, unlucky),
         (small_lead, [1.0] * 10),
+        ([0.99] * 10, once_by_much),
         (four_rounds, [1.0] * 4),
         (two_of_three, [2.0, 3.0, 0.5]),
         (load, better),
@@ -629,6 +655,10 @@ faster.mistakes = {
     "a round with equal times is won by nobody: `<`, not `<=`": (
         lambda ours, theirs: faster([one - 1e-9 for one in ours], theirs)
     ),
+    "95 % of the rounds: the 5 % are the chance that a coin wins so many": (
+        lambda ours, theirs: _rounds_won(ours, theirs) >= 0.95 * len(ours)
+    ),
+    "a t test asks how large the gains are: a coin asks only who won": _t_test,
     "two-sided: only wins as many or more are asked about, not losses": (
         lambda *times: 2 * _p(*times) <= 0.05
     ),

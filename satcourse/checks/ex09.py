@@ -151,6 +151,9 @@ points_at.mistakes = {
     "a row has w cells: `divmod` by w; each is W / w wide": _divided_by_h,
     "one pixel is enough: not the middle, nor all": _middle_of_the_object,
     "a tolerance is a distance, by Pythagoras": _along_each_axis,
+    "a squared distance: its root is what the tolerance is for": (
+        lambda alpha, mask, tolerance: points_at(alpha, mask, tolerance**0.5)
+    ),
     "the middle is rounded: it may lie between two pixels": _rounded,
     "an object just as far as the tolerance is within it: `<=`, not `<`": (
         lambda alpha, mask, tolerance: points_at(alpha, mask, tolerance - 1e-4)
@@ -215,6 +218,11 @@ def _mass_at_corners(alpha: Tensor, mask: Tensor) -> float:
     return float((alpha * _covered_corners(mask, *alpha.shape)).sum())
 
 
+def _smoothly(alpha: Tensor, mask: Tensor) -> float:
+    pixels = functional.interpolate(alpha[None, None], mask.shape, mode="bilinear")[0, 0]
+    return float(pixels[mask].sum() / pixels.sum())
+
+
 def _side(alpha: Tensor, mask: Tensor) -> int:
     """Of a cell, in pixels."""
     return len(mask) // len(alpha)
@@ -227,6 +235,7 @@ mass_on.cases = _maps_and_discs
 mass_on.mistakes = {
     _TOUCHED: _mass_touched,
     _CORNER: _mass_at_corners,
+    "enlarged smoothly, weights flow into other cells: each stays in its own": _smoothly,
     "the mean weight of the object's cells: each weight is shared by its cell's pixels": (
         lambda alpha, mask: mass_on(alpha, mask) * _side(alpha, mask) ** 2 / mask.sum().item()
     ),
@@ -265,6 +274,11 @@ def _wrong_view(mask: Tensor, h: int, w: int) -> Tensor:
     return _as_a_map(mask.float().view(h, w, H // h, W // w).mean((2, 3)))
 
 
+def _mean_over_cells(mask: Tensor, h: int, w: int) -> Tensor:
+    H, W = mask.shape
+    return _as_a_map(mask.float().view(h, H // h, w, W // w).mean((0, 2)))
+
+
 over.says = "three discs, one on a grid that is not square"
 over.cases = lambda: [
     (_disc(12, 43, 9), 7, 7),
@@ -275,6 +289,13 @@ over.mistakes = {
     _TOUCHED: _over_touched,
     _CORNER: _over_corners,
     "the view mixes rows and columns: (h, H / h, w, W / w), and the mean over 1 and 3": _wrong_view,
+    "the mean is over the cells: it is over the pixels of each": _mean_over_cells,
+    "the mean is over every so many pixels: it is over those of one cell": (
+        lambda mask, h, w: _as_a_map(mask.float().view(len(mask) // h, h, -1, w).mean((0, 2)))
+    ),
+    "a softmax gives every cell a share: divide by the sum": (
+        lambda mask, h, w: _covered(mask, h, w).float().flatten().softmax(0)
+    ),
     "a cell that is mostly covered counts whole: count the part that is": (
         lambda mask, h, w: _as_a_map(_covered(mask, h, w) > 0.5)
     ),
@@ -302,17 +323,18 @@ def _look(
     alpha: Tensor,
     *,
     first: int = -1,
+    too_early: bool = False,
     fed_twice: bool = False,
     order: str = "ifgo",
     gate: Callable[[Tensor], Tensor] = torch.sigmoid,
-    said_by_old: bool = False,
+    said_by: str = "new",
 ) -> Tensor:
     """The loop of the solution; or one in which something is different."""
     annotations = decoder.project(a)
     state = decoder.initial_state(a)
     word = torch.full((len(a),), first)
     for following in words.T:
-        state = decoder.predict(annotations, state, word).state
+        state = decoder.predict(annotations, state, following if too_early else word).state
         word = following
     if fed_twice:
         state = decoder.predict(annotations, state, word).state
@@ -325,7 +347,8 @@ def _look(
     part = dict(zip(order, gates.chunk(4, 1), strict=True))
     c = part["f"].sigmoid() * state.c + part["i"].sigmoid() * part["g"].tanh()
     h = part["o"].sigmoid() * c.tanh()
-    return decoder.logits(embedded, state.h if said_by_old else h, z)
+    own = decoder.predict(annotations, state, word).state.h
+    return decoder.logits(embedded, {"new": h, "old": state.h, "own": own}[said_by], z)
 
 
 def _looked(answer: Answer, t: int) -> Tensor:
@@ -368,7 +391,14 @@ forced_look.mistakes = {
     ),
     "the parts are in the order i, f, g, o; the paper has i, f, o, g": partial(_look, order="ifog"),
     "the logits are of the state before the look: h is new, and z goes into it": partial(
-        _look, said_by_old=True
+        _look, said_by="old"
+    ),
+    "alpha only goes into the logits: z goes into the LSTM, too": partial(_look, said_by="own"),
+    "-1 is the first word that is read, and the last one is read in the forced step": partial(
+        _look, too_early=True
+    ),
+    "the loop is over captions: over their words, words.T": (
+        lambda decoder, a, words, alpha: _look(decoder, a, words.T, alpha)
     ),
 }
 

@@ -137,6 +137,9 @@ read.mistakes = {
     "the maps are averaged: each head reads its own share of v": (
         lambda alpha, v: alpha.mean(1) @ v
     ),
+    "the shares are averaged: they are joined, side by side": (
+        lambda alpha, v: (alpha @ transformer.split(v, alpha.shape[1])).mean(1)
+    ),
     "each head reads all of v, and all are added: it reads d / heads neighbours of v": (
         lambda alpha, v: alpha.sum(1) @ v
     ),
@@ -253,6 +256,9 @@ one_more.mistakes = {
     "the newest word is not kept: return the longer keys and values": (
         lambda q, k, v, kept, heads: (one_more(q, k, v, kept, heads)[0], kept)
     ),
+    "the new value is joined to the keys: values to the values that are kept": (
+        lambda q, k, v, kept, heads: one_more(q, k, v, (kept[0], kept[0]), heads)
+    ),
     "join along the axis of the words, 1: axis 0 is the batch": (
         lambda q, k, v, kept, heads: torch.cat([kept[0], k])
     ),
@@ -299,6 +305,9 @@ force.cases = _lit_captions
 force.mistakes = {
     "a row of zeros means that the maps stay": (
         lambda alpha, light, moved: torch.where(moved.view(-1, 1, 1), light.unsqueeze(1), alpha)
+    ),
+    "`moved` has a place for each head: its axis is the one after the batch's": (
+        lambda alpha, light, moved: alpha * moved.view(-1, 1)
     ),
     "the other heads are moved: True in `moved` is a head that gets the light": (
         lambda alpha, light, moved: force(alpha, light, ~moved)
@@ -423,6 +432,14 @@ heard.mistakes = {
     "a mute head scores: take away what stays with all heads blind": (
         lambda stay, heads: [stay(~_only(head, heads)) for head in range(heads)]
     ),
+    "heads are counted from 0, not from 1": (
+        lambda stay, heads: [
+            stay(~_only(head + 1, heads)) - stay(_all(heads)) for head in range(heads)
+        ]
+    ),
+    "percent of what stays in the dark: the difference itself is asked": (
+        lambda stay, heads: [100 * more / stay(_all(heads)) for more in heard(stay, heads)]
+    ),
     "what stays with all maps is taken away: take away what stays with none": (
         lambda stay, heads: [
             stay(~_only(head, heads)) - stay(~_all(heads)) for head in range(heads)
@@ -504,6 +521,9 @@ shapley.mistakes = {
     "the mean over the sizes is missing: divide by `heads`, too": partial(
         _of_coalitions, lambda heads, before: 1 / math.comb(heads - 1, before)
     ),
+    "a group before a head cannot have all heads: head 0 is bit 1, head 1 bit 2, head 2 bit 4": (
+        lambda kept, heads: 1 / math.comb(heads - 1, heads)
+    ),
     "one order alone: the mean over all orders is asked for": lambda kept, heads: [
         kept[2 ** (head + 1) - 1] - kept[2**head - 1] for head in range(heads)
     ],
@@ -563,6 +583,9 @@ group_loss.mistakes = {
         lambda log_p, rewards: -(rewards * log_p).mean()
     ),
     "one mean for all groups: every answer to an easy question would look good": _one_mean_for_all,
+    "this is p times the advantage: log p is given, and asked for": (
+        lambda log_p, rewards: group_loss(log_p.exp(), rewards)
+    ),
     "this is GRPO: do not divide by the standard deviation": _divided_by_deviation,
     "each answer less another group's mean: keepdim=True leaves a mean in its row": (
         lambda log_p, rewards: -((rewards - rewards.mean(1)) * log_p).mean()
