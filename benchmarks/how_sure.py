@@ -51,26 +51,18 @@ def scene_verdicts(captioner: Captioner, split: str) -> list[Verdict]:
     return verdicts
 
 
-def bands(verdicts: list[Verdict]) -> list[how_sure.Band]:
-    """Bands of equally many captions."""
-    ordered = sorted(verdicts)
-    found = []
-    for place in range(BANDS):
-        begin = place * len(ordered) // BANDS
-        end = (place + 1) * len(ordered) // BANDS
-        least = ordered[begin][0] if place else 0.0
-        true = sum(is_true for _, is_true in ordered[begin:end])
-        found.append(how_sure.Band(least, true, end - begin))
-    return found
+def limits(verdicts: list[Verdict]) -> list[float]:
+    """The least scores of bands of equally many captions, but for equal scores."""
+    scores = sorted(score for score, _ in verdicts)
+    return [0.0] + [scores[band * len(scores) // BANDS] for band in range(1, BANDS)]
 
 
-def counted(verdicts: list[Verdict], fitted: list[how_sure.Band]) -> list[how_sure.Band]:
-    """The same bands, with other captions counted."""
-    ends = [band.least for band in fitted[1:]] + [math.inf]
+def counted(verdicts: list[Verdict], leasts: list[float]) -> list[how_sure.Band]:
+    """The captions of each band, and the true ones."""
     found = []
-    for band, end in zip(fitted, ends, strict=True):
-        inside = [is_true for score, is_true in verdicts if band.least <= score < end]
-        found.append(how_sure.Band(band.least, sum(inside), len(inside)))
+    for least, end in zip(leasts, [*leasts[1:], math.inf], strict=True):
+        inside = [is_true for score, is_true in verdicts if least <= score < end]
+        found.append(how_sure.Band(least, sum(inside), len(inside)))
     return found
 
 
@@ -113,16 +105,16 @@ def main() -> None:
         else:
             fit, check = scene_verdicts(captioner, "dev"), scene_verdicts(captioner, "test")
 
-        fitted = bands(fit)
-        counts[hash_of(captioner)[:8]] = {"model": name, "bands": fitted}
+        leasts = limits(fit)
+        counts[hash_of(captioner)[:8]] = {"model": name, "bands": counted(fit, leasts)}
         for label, verdicts, shift in (("dev", fit, -0.06), ("set aside", check, 0.06)):
-            band_counts = counted(verdicts, fitted)
+            band_counts = counted(verdicts, leasts)
             draw(axis, band_counts, label, shift)
             for band in band_counts:
                 print(f"{name}, {label}: {band.true} of {band.judged} from score {band.least:.2f}")
 
         axis.set_title(name)
-        axis.set_xticks(range(BANDS), [f"from {band.least:.2f}" for band in fitted])
+        axis.set_xticks(range(BANDS), [f"from {least:.2f}" for least in leasts])
         axis.set_ylim(0, 1.05)
         axis.set_xlabel("score")
     figure.axes[0].set_ylabel("share of true captions")

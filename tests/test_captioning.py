@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+import torch
 from refusals import refused
 
 from satlib import caption_folder, files
@@ -292,6 +293,36 @@ class TestPictures:
                 assert run(captioner, photos, None, out=out) == 4
         refused(lambda: run(captioner, out=Path("photos").absolute()), "another folder")
         assert run(captioner, "photos/a", None, out=".") == 2
+
+
+class TestBatches:
+    """Two batches at a time, each in a thread."""
+
+    @pytest.mark.parametrize("options", [{}, {"sample": 2, "seed": 1}])
+    def test_they_change_no_caption_and_no_setting(self, photos, options):
+        captioner = tiny.decided()
+        for number, example in enumerate(tiny.data(40).examples):
+            tiny.draw(example).save(photos / f"b{number:02}.png")
+        (photos / "b20.png").write_bytes(b"")
+        paths = images.files_in(photos)
+        threads = torch.get_num_threads()
+
+        def captions(photos):
+            found = {}
+            for result in caption_folder(photos, captioner, **options, out="out", table="t.csv"):
+                found[result.path] = [caption.text for caption in result.captions]
+                torch.rand(1)  # the caller's own random numbers
+            Path("t.csv").unlink()
+            return found
+
+        captioner.train()  # its dropout must stay off while another batch ends
+        together = captions("photos")
+        assert captioner.training
+        assert torch.get_num_threads() == threads
+        assert list(together) == paths
+        assert together[photos / "b20.png"] == []
+        captioner.eval()
+        assert together == {path: captions(path)[path] for path in paths}
 
 
 class TestNames:
