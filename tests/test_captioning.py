@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,12 @@ def run(captioner, photos="photos", table="t.csv", **options):
             raise result.error
         count += 1
     return count
+
+
+def threads_of_a_new_thread():
+    """How many torch shares an operation among, by default."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(torch.get_num_threads).result()
 
 
 def content(table="t.csv"):
@@ -298,6 +305,13 @@ class TestPictures:
 class TestBatches:
     """Two batches at a time, each in a thread."""
 
+    @pytest.fixture(autouse=True)
+    def _threads(self):
+        """The number of threads stays that of the other tests."""
+        threads = torch.get_num_threads()
+        yield
+        torch.set_num_threads(threads)
+
     @pytest.mark.parametrize("options", [{}, {"sample": 2, "seed": 1}])
     def test_they_change_no_caption_and_no_setting(self, photos, options):
         captioner = tiny.decided()
@@ -305,7 +319,7 @@ class TestBatches:
             tiny.draw(example).save(photos / f"b{number:02}.png")
         (photos / "b20.png").write_bytes(b"")
         paths = images.files_in(photos)
-        threads = torch.get_num_threads()
+        torch.set_num_threads(4)
 
         def captions(photos):
             found = {}
@@ -318,7 +332,7 @@ class TestBatches:
         captioner.train()  # its dropout must stay off while another batch ends
         together = captions("photos")
         assert captioner.training
-        assert torch.get_num_threads() == threads
+        assert threads_of_a_new_thread() == torch.get_num_threads() == 4
         assert list(together) == paths
         assert together[photos / "b20.png"] == []
         captioner.eval()

@@ -32,7 +32,6 @@ from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import OF_MODEL, Recipe, from_dict
 
-
 # Photographs that are searched together: each step then reads the decoder's weights once for all.
 AT_ONCE = 16
 
