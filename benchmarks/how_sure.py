@@ -64,26 +64,18 @@ def verdicts_of(captioner: Captioner) -> dict[str, list[Verdict]]:
     }
 
 
-def bands(verdicts: list[Verdict]) -> list[how_sure.Band]:
-    """Bands of equally many captions."""
-    ordered = sorted(verdicts)
-    found = []
-    for place in range(BANDS):
-        begin = place * len(ordered) // BANDS
-        end = (place + 1) * len(ordered) // BANDS
-        least = ordered[begin][0] if place else 0.0
-        true = sum(is_true for _, is_true in ordered[begin:end])
-        found.append(how_sure.Band(least, true, end - begin))
-    return found
+def limits(verdicts: list[Verdict]) -> list[float]:
+    """The least scores of bands of equally many captions, but for equal scores."""
+    scores = sorted(score for score, _ in verdicts)
+    return [0.0] + [scores[band * len(scores) // BANDS] for band in range(1, BANDS)]
 
 
-def recounted(verdicts: list[Verdict], fitted: list[how_sure.Band]) -> list[how_sure.Band]:
-    """The same bands, with other captions counted."""
-    ends = [band.least for band in fitted[1:]] + [math.inf]
+def counted(verdicts: list[Verdict], leasts: list[float]) -> list[how_sure.Band]:
+    """The captions of each band, and the true ones."""
     found = []
-    for band, end in zip(fitted, ends, strict=True):
-        inside = [is_true for score, is_true in verdicts if band.least <= score < end]
-        found.append(how_sure.Band(band.least, sum(inside), len(inside)))
+    for least, end in zip(leasts, [*leasts[1:], math.inf], strict=True):
+        inside = [is_true for score, is_true in verdicts if least <= score < end]
+        found.append(how_sure.Band(least, sum(inside), len(inside)))
     return found
 
 
@@ -123,16 +115,17 @@ def main() -> None:
     for axis, name in zip(figure.subplots(1, 3, sharey=True), models, strict=True):
         captioner = Captioner.load(name)
         verdicts = verdicts_of(captioner)
-        fitted = bands(verdicts[FITTED])
-        counts[hash_of(captioner)[:8]] = {"model": name, "bands": fitted}
+        leasts = limits(verdicts[FITTED])
+        bands = counted(verdicts[FITTED], leasts)
+        counts[hash_of(captioner)[:8]] = {"model": name, "bands": bands}
         for part, own in verdicts.items():
-            band_counts = recounted(own, fitted)
+            band_counts = counted(own, leasts)
             draw(axis, band_counts, part)
             for band in band_counts:
                 print(f"{name}, {part}: {band.true} of {band.judged} from score {band.least:.2f}")
 
         axis.set_title(name)
-        axis.set_xticks(range(BANDS), [f"from {band.least:.2f}" for band in fitted])
+        axis.set_xticks(range(BANDS), [f"from {least:.2f}" for least in leasts])
         axis.set_ylim(0, 1.05)
         axis.set_xlabel("score")
     figure.axes[0].set_ylabel("share of true captions")

@@ -1,6 +1,7 @@
 """Exercises of notebook 02: a photograph as a bag of places."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -151,7 +152,7 @@ unpool.mistakes = {
         lambda values, pooled: values.repeat_interleave(2, 2).repeat_interleave(2, 3)
     ),
     "values stand where places should: a pooling gives the maxima, and then their places": (
-        lambda values, pooled: functional.max_unpool2d(values, values, 2)
+        lambda values, pooled: functional.max_unpool2d(values, values, [2, 2])
     ),
 }
 

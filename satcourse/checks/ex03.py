@@ -129,7 +129,7 @@ vocabulary.mistakes = {
         lambda times, word: (-times, word), tokens=str.split
     ),
     "each caption counts a word once: count how often it is said": _ranked(
-        lambda times, word: (-times, word), tokens=lambda text: {*tokenise(text)}
+        lambda times, word: (-times, word), tokens=lambda text: [*{*tokenise(text)}]
     ),
 }
 
