@@ -144,7 +144,7 @@ def _draw(
     from satlib.evaluation import animation, plots
 
     if picture is not None:
-        plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture)
+        plots.attention_figure(photo, caption.words, caption.alphas, picture)
     if moving is not None:
         animation.animate(photo, caption.words, caption.alphas, moving)
 
