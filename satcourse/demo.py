@@ -164,8 +164,8 @@ def _train(
 
 def _caption_photographs(say: Say, out: Path, model: Path, paths: Sequence[Path]) -> None:
     say(
-        f"3. Photographs, by the model that comes with satlib ({model.stem}); "
-        "below, what a person said"
+        f"3. Photographs, by the model that comes with satlib ({model.stem}). By our reading three "
+        "of its eight captions are true; below each, what a person said"
     )
     captioner = Captioner.load(model)
     for path in paths:
