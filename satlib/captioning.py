@@ -151,7 +151,7 @@ def _draw(
     # Read again: those of all batches that are on their way would fill the memory.
     photo = images.open_photo(path)
     if picture is not None:
-        plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture)
+        plots.attention_figure(photo, caption.words, caption.alphas, picture)
     if moving is not None:
         animation.animate(photo, caption.words, caption.alphas, moving)
 

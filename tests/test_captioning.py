@@ -266,7 +266,7 @@ class TestPictures:
     def _quick(self, monkeypatch):
         """A drawing that takes no time: these tests ask where it goes."""
 
-        def draw(photo, words, alphas, betas, path):
+        def draw(photo, words, alphas, path):
             path.parent.mkdir(exist_ok=True)
             path.write_text("a picture", encoding="utf-8")
 
