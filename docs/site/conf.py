@@ -140,7 +140,7 @@ def place_to_ask(app: Sphinx, name: str, source: list[str]) -> None:
 def shared_link(app: Sphinx, name: str, template: str, context: dict, document: object) -> None:
     """Let a shared link show a sentence and a still of the moving picture."""
     card = f"{html_baseurl or context['content_root']}_static/card.jpeg"
-    context["metatags"] += (
+    context["metatags"] = context.get("metatags", "") + (
         f'<meta name="description" content="{_pyproject["project"]["description"]}">\n'
         f'<meta property="og:image" content="{card}">\n'
         '<meta name="twitter:card" content="summary_large_image">\n'
