@@ -57,6 +57,7 @@ from satlib.data.text import Vocabulary, tokenise
 # %% [markdown]
 # ## Five references per picture
 # <!-- index: section 5.1 | data sets, five references for each image | satlib.data.datasets.load | tests/test_datasets.py::test_flickr8k -->
+# <!-- asked: Flickr8k, Flickr30k or COCO: how many captions, and whose splits (Karpathy)? | Five for each picture in all three, as the paper has it; a table has the sizes of the splits, and who made them. -->
 #
 # A caption data set has pictures, some captions for each, and a split for each picture: train, dev or test. Drawn scenes need no files:
 # satlib draws the picture, and a small grammar writes its captions.
@@ -94,6 +95,7 @@ plt.show()
 # How to get them, or make your own, is in [docs/data.md](../docs/data.md).
 #
 # ## Words
+# <!-- asked: Which tokeniser (tokenizer) should I use for captions? | There is no right one; use the same one everywhere, above all on both sides of a score. -->
 #
 # > **Paper, section 5.1.** COCO gets only basic tokenization, to be consistent with the one that Flickr8k and Flickr30k come with.
 #
@@ -139,6 +141,7 @@ print(f"satlib's tokenise splits {len(differing)} of {len(captions):,} captions 
 # ## The vocabulary
 # <!-- index: section 5.1 | a fixed vocabulary of 10,000 words | satlib.data.text.Vocabulary | tests/test_text.py::test_ids_are_ordered_by_frequency_then_alphabet -->
 # <!-- index: claim: the vocabulary is counted on training captions alone | test words that training never saw stay unknown | satlib.data.text.Vocabulary | tests/test_text.py::test_size_and_min_count_bound_the_vocabulary -->
+# <!-- asked: How do I build a vocabulary, and may it see the test captions? | Count the words of the training captions alone, keep the most frequent, and sort ties by the alphabet. -->
 #
 # > **Paper, section 5.1.** A vocabulary of 10,000 words in all experiments.
 #
@@ -187,6 +190,7 @@ print("the same from shuffled captions:", shuffled == known)
 # The hippopotamus has become a 1.
 #
 # ### Leaving rare words out
+# <!-- asked: How many words become unknown (UNK) with a threshold of five (min_count)? | A few in a hundred in new captions, though two thirds of Flickr8k's words are left out. -->
 #
 # Our grammar has 62 words. People have more: the training captions of Flickr8k, whose word counts come with satlib, have 7,689. So the paper's
 # 10,000 leave out none of them. But a rare word is hard to learn, and it costs a row of the embedding and a row of the output layer, a thousand
@@ -263,6 +267,8 @@ print(
 # disappear, and without a least count all of them do. With them goes the sign of what training has missed.
 #
 # ### Words in pieces
+# <!-- asked: What is byte-pair encoding (BPE, subword tokens)? | Join the most frequent pair of neighbours again and again: common words become one piece, and rare ones can be spelt. -->
+# <!-- asked: Why not a character-level captioner? | Characters leave next to nothing unknown, but a word takes more than twice as many of them as of pieces. -->
 #
 # The hippopotamus can be saved. Language models have no unknown words, because their tokens are *pieces* of words, down to single bytes.
 # **Byte-pair encoding** (BPE; Sennrich et al., 2016) finds such pieces. It begins with single characters, and again and again it joins the most
@@ -367,6 +373,7 @@ print(f"with a mark: {with_mark / dev.total():.2f} pieces a word")
 # ## Batches of one length
 # <!-- index: section 4.3 | batches of captions of one length | satlib.data.batches.SameLengthBatches | tests/test_batching.py::test_every_caption_exactly_once_and_one_length_a_batch -->
 # <!-- index: claim: batches of one length train faster | padding share, measured | satlib.data.batches.SameLengthBatches | tests/test_batching.py::test_every_caption_exactly_once_and_one_length_a_batch -->
+# <!-- asked: Should I sort captions by length (buckets, pack_padded_sequence)? | In random batches about half of all steps are padding; batches of one length have none, at the price of a few small batches. -->
 #
 # > **Paper, section 4.3.** An update takes time in proportion to its longest caption. So each update draws a length, and then 64 captions of
 # > that length. Training converged much faster, with no noticeable loss of performance.
@@ -457,6 +464,7 @@ print(
 
 # %% [markdown]
 # ### Every caption once, or a random length?
+# <!-- asked: Draw a random length for each batch, or use every caption once an epoch? | With lengths drawn evenly, more than half of the captions are not used at all in an epoch's updates, and rare lengths come again and again. -->
 #
 # Read the paper again: each update draws a length. Suppose that we drew lengths *evenly*, and the captions afresh each time. Then rare lengths
 # would get as many updates as common ones. (Nobody does that, as far as we know: the official code takes the lengths in turn and skips those
@@ -484,6 +492,7 @@ print(
 
 # %% [markdown]
 # ### Padding lies about the loss
+# <!-- asked: Must I mask padding in the loss (ignore_index), and divide by the words? | Yes: padding is easy to predict, and counted in the mean it makes the loss look better than it is. -->
 #
 # If you mix lengths after all, padding does more than waste time. Short captions are padded with end marks, and once the first of them is said,
 # the others are easy to predict. Let them into the mean, and the loss looks better than the model is.
@@ -573,6 +582,8 @@ plt.show()
 # Batches of one length have nothing to mask.
 #
 # ## What goes in, what should come out
+# <!-- asked: What is fed before the first word: is there a start token? | Zeros stand before the first word here; then each true word goes in, and the next one is asked for (shifted by one). -->
+# <!-- asked: Why does a captioner need an end token? | The end mark is the last word that it is asked for; a captioner that never was cannot end. -->
 #
 # In training the decoder is fed the true words, whatever it would have said (*teacher forcing*). Each word is asked for one step before it is
 # fed. So the sentence predicts itself, word by word from the left (an *autoregressive* model).

@@ -24,6 +24,7 @@ OTHERS = [
     "satlib-models/satlib_models/README.md",
     "tests/README.md",
     "notebooks/INDEX.md",
+    "notebooks/QUESTIONS.md",
 ]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*OTHERS, *(path.relative_to(ROOT).as_posix() for path in DOCS)]
