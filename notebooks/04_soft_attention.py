@@ -102,7 +102,7 @@ right.set_yticks(range(0, 196, 50))
 show_photographs(figure)
 
 # %% [markdown]
-# First every part at toy size: random weights, two images of six places.
+# We build every part at toy size first: random weights, and two images of six places.
 
 # %%
 B, L, D, m, n, K = 2, 6, 5, 3, 4, 7
@@ -288,7 +288,7 @@ for d in (4, 64, 512):
 # At $d = 512$ one place out of 196 gets nine tenths of the weight by pure chance. Such a softmax is *saturated*:
 # places without weight get no gradient (*vanishing gradients*), so what chance has chosen is hard to undo. Divided by $\sqrt d$,
 # the energies spread by 1 whatever $d$ is. That is the root in the Transformer's $QK^\top / \sqrt d$.
-# The cats it does not save: the largest weight is still 1.00, since their vectors are 3 to 21 times as long as noise.
+# It does not save the cats. Their vectors are 3 to 21 times as long as noise, and the largest weight is still 1.00.
 
 # %% [markdown]
 # ## Weights become one vector: the context
@@ -419,8 +419,18 @@ print(
 # single vector, smoothly, and that is why it can be learned. On the right, place 3 pulls hardest; places 2 and 5,
 # though farther away, hardly pull with so little weight, and place 6, with more weight than place 4, pulls less: it is near.
 #
-# And $a_6$, inside the hull? A mixture of the others can lie exactly on it. How is the decoder, which sees only $\hat z$ of the picture, to tell such a
-# blend from one look at place 6? That comes to trial at the end.
+# And $a_6$, inside the hull? A blend of the others can lie exactly on it, and then $\hat z$ does not say which of the two was read. That is an accident of
+# two dimensions. In 512 there is room for 196 vectors to be the corners of a simplex, and no blend of the other corners reaches a corner. They are
+# if the differences to one of them are all independent, so count the independent ones: their rank.
+
+# %%
+differences = (a_cats[1:] - a_cats[0]).double()  # (195, 512)
+rank = int(torch.linalg.matrix_rank(differences, rtol=1e-5))
+print(f"of {len(differences)} differences {rank} are independent")
+
+# %% [markdown]
+# All of them: each of the cats' places is a corner, and a map with all its weight on one place cannot be imitated. (Other pictures have fewer independent
+# differences, and then counting does not decide.)
 
 # %% [markdown]
 # ## How much of the context to use: the gate
@@ -818,46 +828,55 @@ for number in (whole.index(True), worst):
 # <!-- index: claim: weights can be looked at, and agree with what people would look at | maps of generated words lie on what the words name | satlib.evaluation.maps.measure_all | tests/test_maps.py::TestScenes::test_maps_that_look_at_what_is_named -->
 #
 # Two pictures are no evidence. Take every word of the captions that says something true of an object: is the brightest pixel
-# of its map on that object (the *pointing game*), and how much of the map is? Its rivals are the caption's mean map, which ignores the word, and
-# one that knows nothing (the centre of the picture, an even map).
+# of its map on that object (the *pointing game*), and how much of the map is? Three rivals have a say. One knows nothing: the centre of the
+# picture, or an even map. One ignores the word: the caption's mean map. And the one that is hardest to beat reads the map of the *neighbour*, the next word or
+# the word before.
+
 
 # %% jupyter={"source_hidden": true}
-by_image = {
-    example.image_id: pointing.Caption(
-        words, 0.0, own[: len(words)].unflatten(1, (14, 14)), torch.ones(len(words))
-    )
-    for example, words, own in zip(tests, captions, maps, strict=True)
-}
-found = pointing.summary(pointing.measure_all(tests, by_image))
-print(f"{found['words']} words                       own map   mean map   knows nothing")
-for measure, nothing, name in (
-    ("peak", "centre", "peak on the object"),
-    ("mass", "even", "weight on the object"),
+def with_maps_of(by):
+    """The captions by image, each word with the map of the word that is `by` places further on."""
+    found = {}
+    for example, words, own in zip(tests, captions, maps, strict=True):
+        own = own[: len(words) + 1].roll(-by, 0)[: len(words)].unflatten(1, (14, 14))
+        found[example.image_id] = pointing.Caption(words, 0.0, own, torch.ones(len(words)))
+    return found
+
+
+by_image = with_maps_of(0)
+found, following, before = (
+    pointing.summary(pointing.measure_all(tests, with_maps_of(by))) for by in (0, 1, -1)
+)
+print(f"{found['words']} words" + "peak on the object   weight on the object".rjust(55))
+for name, of, kind in (
+    ("its own map", found, ""),
+    ("the next word's map", following, ""),
+    ("the map of the word before", before, ""),
+    ("the caption's mean map", found, " mean map"),
 ):
-    figures = (found[each] for each in (measure, f"{measure} mean map", f"{measure} {nothing}"))
-    print(f"{name:24}" + "".join(f"{figure:9.0f} %" for figure in figures))
-beside = [
-    np.subtract(
-        [
-            16 * cell + 8
-            for cell in divmod(int(by_image[example.image_id].alphas[target.index].argmax()), 14)
-        ],
-        middle,
-    )
-    for example in tests
-    for target in pointing.scene_targets(example, by_image[example.image_id].words)
-    for middle in [np.argwhere(target.mask).mean(0)]
-]
-down, across = np.mean(beside, 0)
+    print(f"{name:27}{of['peak' + kind]:14.0f} %{of['mass' + kind]:20.0f} %")
+print(f"{'knows nothing':27}{found['peak centre']:14.0f} %{found['mass even']:20.0f} %")
+
+ways = []
+for example in tests:
+    caption = by_image[example.image_id]
+    for target in pointing.scene_targets(example, caption.words):
+        row, column = divmod(int(caption.alphas[target.index].argmax()), 14)
+        middle = np.argwhere(target.mask).mean(0)
+        ways.append([16 * row + 8, 16 * column + 8] - middle)
+down, across = np.mean(ways, 0)
 print(
     f"from the middle of the object to the peak: {round(down)} pixels down, {round(-across)} to the left"
 )
 
 # %% [markdown]
-# 98 percent of these peaks are on the object, against 51 for a map that ignores the word.
+# 98 percent of these peaks are on the object. The mean map's 51 look like a triumph over chance, but half is what a map gets that picks one of two objects
+# and stays there. The neighbours are the honest rival, and they nearly win: the next word's map would do for 97 percent, the map of the word before for 87.
+# **A map follows its phrase, hardly its word.** "Big", "red" and "star" are three words about one thing, and the decoder looks at that thing
+# until it has said all three.
 #
-# But on average the peak is 9 pixels *below* the middle of the object. A convolution sees further than its
-# own cell, so the encoder may put the news of an object a little to the side: a map tells
+# On average the peak is 9 pixels *below* the middle of the object. A convolution sees further than its
+# own cell, so the encoder may put the news of an object a little to the side. A map tells
 # you which vector was read, not where its evidence came from. Read the maps as pointers, not as outlines.
 
 # %% [markdown]
@@ -1090,69 +1109,139 @@ print(
 # looking at, and "a" with the other object's colour never occurs in training.
 
 # %% [markdown]
-# ## On trial: the hull
+# ## On trial: the light
 #
-# The charge: a blend of places can pass for one look. For $a_6$ in the picture it is
-# proved. But a picture has two dimensions, an annotation vector 512.
+# We promised to ask whether the maps mean what they seem to mean. The claim: *the decoder says "red" because it looks at the red star.* But a lit place may
+# only go along with a word that the state knew beforehand. So move the light to the other object, for one word only, and listen. If the light is the
+# cause, the decoder will say what is true over there.
 #
-# You write the control. No blend of the others equals $a_k$ if a plane separates it from them, that is if some direction
-# $w$ has $w \cdot (a_k - a_j) > 0$ for all $j \ne k$. A form of Rosenblatt's perceptron (1958) finds one if there is one and the steps suffice: give all
-# $a_k - a_j$ length 1, begin with their mean, and as long as some $j$ is on the wrong side, add the worst one's to $w$.
+# You write the intervention, in three lines. The decoder insists on its own map; but if all places hold the same vector, every map reads that vector.
 
 
 # %% tags=["task:4.8"]
-def outside(a: Tensor, k: int) -> bool:
-    """Does a plane separate vector k of a (L, D) from all the others? False after 300 steps without one."""
+def forced_word(
+    decoder: nn.Module, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, alpha: Tensor
+) -> Tensor:
+    """The next word's logits (B, K) if its map were alpha (B, L), whatever the decoder's own map is.
+
+    a: (B, L, D). h, c: (B, n). Ey: (B, m), the embedding of the word before.
+    """
     # BEGIN SOLUTION
-    apart = nn.functional.normalize(a[k] - torch.cat([a[:k], a[k + 1 :]]))  # (L - 1, D)
-    w = apart.mean(0)
-    for _ in range(300):
-        worst = apart[(apart @ w).argmin()]
-        if worst @ w > 1e-6:
-            return True
-        w = w + worst
-    return False
+    z = torch.einsum("bl,bld->bd", alpha, a)
+    everywhere = z[:, None].expand_as(a)  # (B, L, D): the same vector at all places
+    logits, _, _, _ = one_word(decoder, everywhere, h, c, Ey)
+    return logits
     # END SOLUTION
 
 
 # %% [markdown] tags=["hint"]
-# Put all $a_k - a_j$ into one matrix. `nn.functional.normalize` gives them length 1. `(apart @ w).argmin()` is the place that is most on the wrong side. If even
-# that one has a positive product, the plane is found.
+# First the context that the forced map reads, z (B, D). Then a picture (B, L, D) that has z at each of its places, and `one_word` does the rest: the gate too.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# apart = a_k - a_j for all other j, each of length 1
-# w = their mean
-# 300 times: worst = the row of apart with the smallest product with w
-#            if that product is above 0 (by more than rounding): return True
-#            w = w + worst
-# return False
+# z = sum over the places of alpha times a      (B, D)
+# everywhere = z, L times                       (B, L, D)
+# the logits of one_word, which looks at everywhere
 # ```
 
+# %% [markdown]
+# Which words can testify? Those that are true of one object and false of the other: "red", if the other is blue. (Textures stay out of it, since a plain
+# object has no word for its texture.) Each is asked six times, under another light each time.
+
+# %% jupyter={"source_hidden": true}
+meaning = {}  # what a word says: "huge" meaning ("size", "big")
+references = [text.lower().rstrip(".").split() for each in tests for text in each.references]
+for words in [*captions, *references]:
+    for phrase in scenes.grammar.phrases(words):
+        meaning |= {words[index]: attribute for index, attribute in phrase.attributes.items()}
+
+witnesses = []  # scene, index in the caption, which object, what is true of it, what of the other
+for number, (words, scene) in enumerate(zip(captions, drawn, strict=True)):
+    about = scenes.mentions(words, scene)
+    for index, word in enumerate(words):
+        kind, _ = meaning.get(word, ("", ""))
+        if about[index] is None or kind not in ("size", "colour", "shape"):
+            continue
+        own, other = (
+            getattr(scene.objects[which], kind) for which in (about[index], 1 - about[index])
+        )
+        if own != other:
+            witnesses.append((number, index, about[index], (kind, own), (kind, other)))
+
+numbers, indices, objects = (torch.tensor([each[i] for each in witnesses]) for i in range(3))
+masks = torch.tensor(np.array([scene.masks for scene in drawn]), dtype=torch.float)
+covers = nn.functional.adaptive_avg_pool2d(masks, 14).flatten(2)  # (100, 2, 196)
+even = covers / covers.sum(2, keepdim=True)  # over each object
+near = nn.functional.max_pool2d(covers.sum(1).unflatten(1, (14, 14)), 3, 1, 1).flatten(1) > 0
+ground = (~near).float() / (~near).sum(1, keepdim=True)  # at least a cell away from both objects
+lights = {
+    "its own map": maps[numbers, indices],
+    "the next word's map": maps[numbers, indices + 1],
+    "the map of the word before": maps[numbers, indices - 1],
+    "drawn over its own object": even[numbers, objects],
+    "drawn over the other object": even[numbers, 1 - objects],
+    "empty ground": ground[numbers],
+}
+
+
 # %%
-print("the picture above:", [outside(corners, k) for k in range(6)])
-centred = a_cats - a_cats.mean(0)
-axes_of_most = torch.linalg.svd(centred, full_matrices=False).Vh  # the cats' principal components
-free = {D: sum(outside(centred @ axes_of_most[:D].T, k) for k in range(196)) for D in (2, 8, 20)}
-free[512] = sum(outside(a_cats, k) for k in range(196))
-for D, count in free.items():
-    print(
-        f"the cats in {D:3} dimensions: {count:3} of 196 vectors have a plane, found in 300 steps"
-    )
-train = images.square(images.open_photo(photographs["train"]), "crop")
-with torch.inference_mode():
-    a_train = encoders.create("vgg19")(images.to_tensor(train)[None])[0]
-of_train = sum(outside(a_train, k) for k in range(196))
-print(f"a train in 512 dimensions: {of_train}")
-of_scenes = [sum(outside(a_scene, k) for k in range(196)) for a_scene in a_tests[:3]]
-print("three scenes in 128 dimensions:", *of_scenes)
+@torch.no_grad()
+def said_under(light):
+    """What the decoder says in place of each witness if that word's map is light (witnesses, L)."""
+    said = [""] * len(witnesses)
+    h, c, Ey = decoder.start(a_tests)
+    for t in range(max(indices) + 1):
+        rows = (indices == t).nonzero()[:, 0]  # the witnesses that are word t of their captions
+        n = numbers[rows]
+        forced = forced_word(decoder, a_tests[n], h[n], c[n], Ey[n], light[rows])
+        for row, word in zip(rows.tolist(), forced.argmax(1).tolist(), strict=True):
+            said[row] = vocabulary.words[word]
+        logits, _, h, c = one_word(decoder, a_tests, h, c, Ey)  # the caption itself goes on
+        Ey = decoder.E(logits.argmax(1))
+    return said
+
+
+# %% jupyter={"source_hidden": true}
+verdicts = {}
+for name, light in lights.items():
+    heard = [meaning.get(word) for word in said_under(light)]
+    stays = [word == own for word, (*_, own, other) in zip(heard, witnesses, strict=True)]
+    follows = [word == other for word, (*_, own, other) in zip(heard, witnesses, strict=True)]
+    verdicts[name] = 100 * np.mean(stays), 100 * np.mean(follows)
+    if name == "drawn over the other object":
+        kinds_of = np.array([own[0] for *_, own, _ in witnesses])
+        by_kind = {
+            kind: 100 * np.mean(np.array(follows)[kinds_of == kind])
+            for kind in ("size", "colour", "shape")
+        }
+
+figure, axis = plt.subplots(figsize=(7.4, 2.8))
+stay, follow = np.array([*verdicts.values()]).T
+for left, width, colour, label in (
+    (0 * stay, stay, "C0", "still true of its own object"),
+    (stay, follow, "C5", "true of the other"),
+    (stay + follow, 100 - stay - follow, "0.85", "neither"),
+):
+    bars = axis.barh([*verdicts], width, left=left, color=colour, label=label)
+    texts = [f"{each:.0f}" if each > 4 else "" for each in width]
+    axis.bar_label(bars, texts, label_type="center", color="k" if colour == "0.85" else "w")
+axis.invert_yaxis()
+axis.set(xlabel=f"percent of {len(witnesses)} words", xlim=(0, 100))
+figure.legend(*axis.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+plt.show()
+print(
+    "that follow to the other object:",
+    ", ".join(f"{kind} {share:.0f} %" for kind, share in by_kind.items()),
+)
 
 # %% [markdown]
-# Acquitted, almost. Flatten the cats to their first two principal components, and 11 of their 196 vectors have a plane (by a linear program;
-# 300 steps find 10). In 8 dimensions 120 have one (104), in 512 all, like every vector of the three scenes. The dimensions do
-# that: of 196 vectors of noise, 144 to 165 have a plane in 8 dimensions, and nearly all in 16 (ten draws). Of the train 7 fail:
-# 5 have a plane too thin for 300 steps, 2 none. And a plane is not a gap: in the three scenes
-# 27 to 49 vectors lie almost on the hull, within a tenth of their distance from the mean; of the train 45, of the cats none.
+# The light is a cause. Move it to the other object, and 78 percent of the words say what is true over there (76 to 81 over five seeds). On empty
+# ground 20 percent do so by luck: half of the sizes, of which there are two, and a quarter of the shapes, of which there are four.
+#
+# But the cause is the object and not the word. Under the *next* word's map 97 percent of the words stay as they are, more than under a map drawn
+# neatly over their own object, which costs 15 percent. "Red" needs the light on the star. It does not need a light of its own; which of the
+# star's properties is to be said, the state knows.
+# <!-- again: manual_seed(0) to manual_seed(1), (2), (3), (4) -->
 
 # %% [markdown]
 # ## What to remember
@@ -1160,9 +1249,9 @@ print("three scenes in 128 dimensions:", *of_scenes)
 # - $\partial \hat z / \partial e_k = \alpha_k (a_k - \hat z)$: the energy of a place rises if a context more like its
 #   vector would have made the true word likelier.
 # - A map can depend on all words before it but the last. Whether it does, only a test can say.
-# - In the plane a blend of vectors can pass for another. In 512 dimensions hardly any of the 196 can; how many nearly do depends on the picture.
-# - A map shows which vectors were read. Whether a place mattered for a word, you learn by moving the light
-#   (notebooks [00](00_look.ipynb) and [09](09_reading_the_model.ipynb)).
+# - A map follows its phrase, hardly its word: the neighbour's map is the rival that counts.
+# - A map shows which vectors were read. Whether a place mattered for a word, you learn by moving the light, and [notebook
+#   09](09_reading_the_model.ipynb) moves it in models that were trained for longer.
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a break, a control
@@ -1252,6 +1341,8 @@ assert (
 )
 assert abs(found["peak"] - 98) < 2
 assert abs(found["peak mean map"] - 51) < 4
+assert abs(following["peak"] - 97) < 3 > abs(found["peak"] - following["peak"])
+assert abs(before["peak"] - 87) < 7
 assert 5 < down < 13
 assert across < 0, "to the left"
 assert 0.13 < min(gate["is"], gate["of"]) <= max(gate["is"], gate["of"]) < 0.25
@@ -1287,13 +1378,13 @@ assert pulls[5].norm() < pulls[3].norm(), "... and pulls less"
 assert upper["a"] > 90 < upper["below"]
 assert upper["above"] < 10
 assert all(in_order)
-assert [outside(corners, k) for k in range(6)] == 5 * [True] + [False]
-assert (free[2], free[8], free[20], free[512]) == (10, 104, 196, 196), (
-    "a linear program says 11 and 120"
-)
+assert abs(verdicts["drawn over the other object"][1] - 78) < 6
+assert abs(verdicts["empty ground"][1] - 21) < 5
+assert abs(verdicts["the next word's map"][0] - 97) < 3
+assert 82 < verdicts["drawn over its own object"][0] < 92
+assert by_kind["size"] > 90, "of which there are only two"
+assert rank == 195, "the cats' places are the corners of a simplex"
 assert weights(dots[None] / 512**0.5).max() > 0.995, "the root does not save the cats"
 lengths = a_cats.norm(dim=1) / 512**0.5
 assert (round(lengths.min().item()), round(lengths.max().item())) == (3, 21)
 assert 0.35 < min(gate["stripes"], gate["dots"]) <= max(gate["stripes"], gate["dots"]) < 0.6
-assert of_train == 189, "7 have none"
-assert of_scenes == [196] * 3

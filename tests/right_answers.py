@@ -254,18 +254,11 @@ def step_by_log_softmax(model, optimiser, a, captions):
 
 
 @right("4.8")
-def outside_by_the_nearest_blend(a, k):
-    """Frank and Wolfe's algorithm: the blend of the others that is nearest to vector k."""
-    others = torch.cat([a[:k], a[k + 1 :]]).double()
-    others = others - a[k]
-    z = others.mean(0)
-    for step in range(3000):
-        i = (others @ z).argmin()
-        # All others lie on the far side of a plane, so no blend of them reaches vector k.
-        if others[i] @ z > 1e-9:
-            return True
-        z = z + 2 / (step + 2) * (others[i] - z)
-    return False
+def word_written_out(x, a, h, c, Ey, alpha):
+    z = torch.stack([row @ places for row, places in zip(alpha, a, strict=True)])
+    z = x.f_beta(h).sigmoid() * z
+    h, _ = lstm_cell(Ey, h, c, z, x.W.weight, x.U.weight, x.Z.weight, x.W.bias)
+    return x.L_o(Ey + x.L_h(h) + x.L_z(z))
 
 
 # --- 5: doubly stochastic attention ---------------------------------------------------------------

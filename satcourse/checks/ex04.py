@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Optimizer
 
@@ -243,7 +242,7 @@ def _look(answer: Answer, parts: Sequence[str], *inputs: Tensor) -> Any:
     got = with_gradients(*names, parts=parts)(answer, *inputs)
     # The engine would speak of a dict: it cannot call the reference with a case of sizes.
     if not isinstance(got, dict) and got is not ...:
-        raise Failed(f"expected {len(parts)} tensors: {', '.join(parts)}")
+        raise Failed(f"expected {len(parts)}, as tensors: {', '.join(parts)}")
     return got
 
 
@@ -281,12 +280,12 @@ def _gate_missing(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor) -> Any:
     return logits, alpha, h, c
 
 
-def _look_at_one_word(answer: Answer, B: int) -> Any:
+def _look_at_one_word(answer: Answer, B: int, parts: Sequence[str] = ()) -> Any:
     a = numbers(B, L, 6)
     h = numbers(B, 6, seed=1)
     c = numbers(B, 6, seed=2)
     Ey = numbers(B, m, seed=3)
-    return _look(partial(answer, _model(B)), one_word.parts, a, h, c, Ey)
+    return _look(partial(answer, _model(B)), parts or one_word.parts, a, h, c, Ey)
 
 
 one_word.says = "logits, map, h, c, and gradients"
@@ -466,84 +465,40 @@ training_step.mistakes = {
 }
 
 
-@exercise("4.8", "On trial: the hull", 3, 8, "equation 13")
-def outside(a: Tensor, k: int, *, steps: int = 300) -> bool:
-    """Whether a plane separates vector k of a (L, D) from all others:
-    Rosenblatt's perceptron looks for its normal.
-    """
-    others = torch.cat([a[:k], a[k + 1 :]])
-    apart = functional.normalize(a[k] - others)  # (L - 1, D)
-    w = apart.mean(0)
-    for _ in range(steps):
-        worst = apart[(apart @ w).argmin()]
-        if worst @ w > 1e-6:
-            return True
-        w = w + worst
-    return False
+@exercise("4.8", "On trial: the light", 2, 8, "equation 13")
+def forced_word(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, alpha: Tensor) -> Tensor:
+    """The logits of one_word for a picture that has z, the sum of alpha a, at each place."""
+    z = torch.einsum("bl,bld->bd", alpha, a)
+    everywhere = z.unsqueeze(1).expand_as(a)
+    return one_word(x, everywhere, h, c, Ey)[0]
 
 
-def _hull_cases() -> list[tuple[Tensor, int]]:
-    # In the plane, so that one can draw it: vector 5 is inside, 2 a corner.
-    flat = torch.tensor(
-        [
-            [-1.0, -0.7],
-            [1.1, -0.9],
-            [1.5, 0.5],
-            [0.1, 1.3],
-            [-1.3, 0.6],
-            [0.2, 0.1],
-            [1.3, -0.8],
-        ]
-    )
-
-    # Vector 7 is a blend of all the others.
-    blend = numbers(30, 20, seed=3)
-    others = torch.arange(30) != 7
-    blend[7] = distribution(1, 29, seed=4, sharp=2) @ blend[others]
-
-    # A vector that is there twice, and two that are halfway between two others.
-    twice = numbers(9, 12, scale=9).round()
-    twice[2] = twice[6]
-    twice[4] = (twice[3] + twice[5]) / 2
-    twice[1] = (twice[0] + twice[8]) / 2
-
-    # A corner that the perceptron takes more than 50 steps to find.
-    slow = numbers(30, 4, seed=56)
-
-    # A corner that takes the perceptron thousands of steps unless the differences have length 1.
-    uneven = numbers(8, 3, seed=274)
-    uneven[::3] *= 30
-
-    return [
-        (uneven, 1),
-        (flat, 5),
-        (flat, 2),
-        (flat[:6], 1),
-        (flat, 6),
-        (slow, 6),
-        (blend, 7),
-        (blend, 6),
-        (twice, 2),
-        (twice, 4),
-        (twice, 1),
-    ]
+def _own_map(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, alpha: Tensor) -> Tensor:
+    return one_word(x, a, h, c, Ey)[0]
 
 
-def _advice_on_planes(expected: str, got: str) -> str:
-    if got == "none":
-        return "expected a plane: look for 300 steps, each by the worst of the unit differences"
-    return "expected none: *all* others must lie on its other side, the worst, too, by over 1e-6"
+def _weighed_twice(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, alpha: Tensor) -> Tensor:
+    return one_word(x, alpha.unsqueeze(2) * a, h, c, Ey)[0]
 
 
-outside.says = "corners are outside; blends and a vector met twice are not"
-outside.cases = _hull_cases
-# In words, since a learner's function may return a tensor or 1.
-outside.observe = lambda answer, a, k: "a plane" if answer(a, k) else "none"
-outside.given = lambda a, k: f"vector {k} of {tuple(a.shape)}"
-outside.advise = _advice_on_planes
-outside.mistakes = {
-    "never a plane: is a_k among the others? Leave it out": lambda a, k: False,
-    "a plane is there, but not reached: 300 steps, each by the worst place": partial(
-        outside, steps=50
-    ),
+def _ungated(x: Any, a: Tensor, h: Tensor, c: Tensor, Ey: Tensor, alpha: Tensor) -> Tensor:
+    z = torch.einsum("bl,bld->bd", alpha, a)
+    h, c = _stepped(x, Ey, h, c, z)
+    return x.L_o(Ey + x.L_h(h) + x.L_z(z))
+
+
+def _force_one_word(answer: Answer, B: int) -> Any:
+    alpha = distribution(B, L, seed=4)
+    return _look_at_one_word(lambda *x: answer(*x, alpha), B, forced_word.parts)
+
+
+forced_word.says = "logits and gradients under a map that is not the decoder's own"
+forced_word.cases = one_word.cases
+forced_word.parts = ("logits",)
+forced_word.observe = _force_one_word
+forced_word.given = one_word.given
+forced_word.mistakes = {
+    "this is the decoder's own map: alpha plays no part": _own_map,
+    "the decoder's map weighs alpha a again: put z at all places": _weighed_twice,
+    "the gate is missing: leave it to one_word": _ungated,
 }
