@@ -543,7 +543,7 @@ outside.given = lambda a, k: f"vector {k} of {tuple(a.shape)}"
 outside.advise = _advice_on_planes
 outside.mistakes = {
     "never a plane: is a_k among the others? Leave it out": lambda a, k: False,
-    "a plane is there, but not reached: 300 steps, each by the worst place": partial(
+    "a plane is there, but not found: take 300 steps, each by the worst place": partial(
         outside, steps=50
     ),
 }

@@ -112,7 +112,7 @@ def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
     if not isinstance(loss, Tensor) or not loss.requires_grad:
         raise CutOff(
             "nothing is left to learn from: "
-            "the result is cut off from the graph (by detach, item or no_grad?)"
+            "the result is cut off from the graph (by detach, item, argmax or no_grad?)"
         )
 
     values = torch.autograd.grad(loss, [*leaves.values()], retain_graph=True, allow_unused=True)
