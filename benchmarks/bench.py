@@ -4,9 +4,8 @@
         [--precisions float32 bf16]
 
 `step` measures a training step with so many units in each layer (--hidden), `beam` the beam search;
-without a name, both. The contestants of `step` take turns, round
-by round, so that other load on the machine falls on all of them. A ratio is the median over the
-rounds of the ratio within a round.
+without a name, both. The contestants of `step` take turns, round by round, so that other load on
+the machine falls on all of them. A ratio is the median over the rounds of the ratio within a round.
 """
 
 import argparse
@@ -159,7 +158,7 @@ class Contestant(ABC):
     def lengths(self, shift: float, longest: bool) -> list[list[int]]:
         """The lengths of the captions in each batch of a turn: three batches of one length each.
 
-        shift: 0 to 1, moves along Flickr8k's lengths. longest: the last one is the longest.
+        shift: from 0, below 1, moves along Flickr8k's lengths. longest: the last one is the longest.
         """
         return [[length] * self.sizes.B for length in _chosen(3, shift, longest)]
 
@@ -190,21 +189,21 @@ def _chosen(count: int, shift: float, longest: bool) -> list[int]:
     return lengths
 
 
-class Satlib(Contestant):
-    """satlib's decoder: forward pass, backward pass, clipping and Adam, as in training."""
+class Trained(Contestant):
+    """A model that trains: forward pass, backward pass, clipping and Adam, as satlib trains."""
 
-    FUSED: bool | None = True  # the kernel that satlib trains with
+    FUSED: bool | None = True  # the kernel of Adam that satlib trains with
 
     def __init__(self, sizes: Sizes, device: torch.device, precision: str) -> None:
         super().__init__(sizes, device, precision)
         torch.manual_seed(0)
         config = DecoderConfig(embedding=sizes.n, hidden=sizes.n, attention_hidden=sizes.n)
-        self.model = self.model_of(Decoder(config, sizes.D, sizes.K)).to(device).train()
+        self.model = self.build(Decoder(config, sizes.D, sizes.K)).to(device).train()
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-4, fused=self.FUSED)
 
-    def model_of(self, decoder: Decoder) -> nn.Module:
-        """The model that trains."""
-        return decoder
+    @abstractmethod
+    def build(self, decoder: Decoder) -> nn.Module:
+        """The model that trains, from a fresh decoder of satlib's."""
 
     def loss(self, a: Tensor, captions: Tensor, lengths: Tensor) -> Tensor:
         """-log p(y|a) and the doubly stochastic penalty of a caption, each a mean."""
@@ -223,22 +222,30 @@ class Satlib(Contestant):
         self.optimiser.step()
 
 
-class Compiled(Satlib):
+class Satlib(Trained):
+    """satlib's decoder."""
+
+    def build(self, decoder: Decoder) -> nn.Module:
+        """The decoder as it is."""
+        return decoder
+
+
+class Compiled(Trained):
     """satlib's decoder with the step of a word compiled by torch.compile."""
 
-    def model_of(self, decoder: Decoder) -> nn.Module:
+    def build(self, decoder: Decoder) -> nn.Module:
         """The decoder, compiled when it is first used."""
         # Not the whole decoder: a word's step has the same shapes whatever the caption's length.
         decoder.step = torch.compile(decoder.step)
         return decoder
 
 
-class Common(Satlib):
+class Commonly(Trained):
     """The decoder as it is commonly written, with torch's default for Adam."""
 
     FUSED = None
 
-    def model_of(self, decoder: Decoder) -> nn.Module:
+    def build(self, decoder: Decoder) -> nn.Module:
         """The baseline with the decoder's weights."""
         return Baseline(decoder)
 
@@ -252,7 +259,7 @@ class Common(Satlib):
 
 
 class Floor(Contestant):
-    """Only the matrix products of satlib's step, each with its gradients."""
+    """Only the matrix products of satlib's step, each with the gradients that training needs."""
 
     def step(self, a: Tensor, captions: Tensor, lengths: Tensor) -> None:
         """Multiply; what the matrices hold does not change the time."""
@@ -261,6 +268,10 @@ class Floor(Contestant):
 
         # The keys: the annotation vectors do not learn, and need no gradient.
         self.multiply(B * L, D, n, backward=False)
+        # The MLPs of h_0 and c_0, which read the mean annotation vector.
+        for _ in range(2):
+            self.multiply(B, D, n, backward=False)
+            self.multiply(B, n, n)
         # The gates' part in the words, and what the logits are made of.
         self.multiply(B * C, n, 4 * n)
         self.multiply(B * C, n, n)
@@ -268,33 +279,41 @@ class Floor(Contestant):
         self.multiply(B * C, n, K)
 
         for _ in range(C):
-            # The query, the energies, and the gates' parts in the state and the context.
+            # The query, the energies, and the context that they choose.
             self.multiply(B, n, n)
             self.multiply(B * L, n, 1)
+            self.look()
+            # The scalar gate, and the LSTM gates' parts in the state and the context.
+            self.multiply(B, n, 1)
             self.multiply(B, n, 4 * n)
             self.multiply(B, D, 4 * n)
 
     def multiply(self, rows: int, inputs: int, outputs: int, backward: bool = True) -> None:
         """Multiply y = x W', for the gradient at W and, with `backward`, the one at x."""
-        x, W = _factors(rows, inputs, outputs, self.device, self.dtype)
+        x = _ones(rows, inputs, device=self.device, dtype=self.dtype)
+        W = _ones(outputs, inputs, device=self.device, dtype=self.dtype)
         y = x @ W.T
         y.T @ x  # the gradient at W
         if backward:
             y @ W  # the gradient at x
 
+    def look(self) -> None:
+        """Multiply z = alpha a, for each caption, and for the gradient at alpha; a has none."""
+        B, L, D = self.sizes.B, self.sizes.L, self.sizes.D
+        alpha = _ones(B, 1, L, device=self.device, dtype=self.dtype)
+        a = _ones(B * L, D, device=self.device, dtype=self.dtype).view(B, L, D)
+        z = alpha @ a  # (B, 1, D)
+        z @ a.mT  # the gradient at alpha
+
 
 @cache
-def _factors(
-    rows: int, inputs: int, outputs: int, device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """Inputs x (rows, inputs) and weights W (outputs, inputs), made once."""
-    x = torch.ones(rows, inputs, device=device, dtype=dtype)
-    W = torch.ones(outputs, inputs, device=device, dtype=dtype)
-    return x, W
+def _ones(*shape: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A tensor of such a shape, made once."""
+    return torch.ones(shape, device=device, dtype=dtype)
 
 
 CONTESTANTS: dict[str, type[Contestant]] = {
-    "baseline": Common,
+    "baseline": Commonly,
     "satlib": Satlib,
     "compiled": Compiled,
     "floor": Floor,
@@ -304,7 +323,8 @@ CONTESTANTS: dict[str, type[Contestant]] = {
 def timed(action: Action, device: torch.device) -> float:
     """Seconds that an action takes, with what it leaves for a GPU to do."""
     # A call returns before the GPU has done its work.
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    waits = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}
+    wait = waits.get(device.type, lambda: None)
     wait()
     start = time.perf_counter()
     action()
@@ -315,7 +335,9 @@ def timed(action: Action, device: torch.device) -> float:
 def peak_memory(action: Action, device: torch.device) -> float | None:
     """Peak bytes that an action takes beyond what was in use before.
 
-    None where the system does not say.
+    None where the system does not say. On a CPU this is a lower bound: the process keeps some of
+    the memory that earlier actions freed, and what is used again of it is not counted. So the first
+    contestant's peak is the surest; measure one alone (--contestants) to be sure of another's.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

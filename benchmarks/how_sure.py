@@ -24,7 +24,10 @@ from satlib.model.captioner import Captioner
 from satlib.model.encoders import hash_of
 
 JUDGED = Path(satlib.__file__).parent / "results" / "judged-captions.csv"
+PICTURE = Path(__file__).parent.parent / "docs" / "how-sure.png"
 BANDS = 3  # of equally many captions
+FITTED, SET_ASIDE = "dev", "set aside"
+LOOKS = {FITTED: ("#0072b2", -0.06), SET_ASIDE: ("#d55e00", 0.06)}  # colour, shift to the side
 
 Verdict = tuple[float, bool]  # a caption's score, and whether it is true
 
@@ -51,26 +54,28 @@ def scene_verdicts(captioner: Captioner, split: str) -> list[Verdict]:
     return verdicts
 
 
-def bands(verdicts: list[Verdict]) -> list[how_sure.Band]:
-    """Bands of equally many captions."""
-    ordered = sorted(verdicts)
-    found = []
-    for place in range(BANDS):
-        begin = place * len(ordered) // BANDS
-        end = (place + 1) * len(ordered) // BANDS
-        least = ordered[begin][0] if place else 0.0
-        true = sum(is_true for _, is_true in ordered[begin:end])
-        found.append(how_sure.Band(least, true, end - begin))
-    return found
+def verdicts_of(captioner: Captioner) -> dict[str, list[Verdict]]:
+    """The verdicts on a model's captions, of the part that is fitted and the one set aside."""
+    if captioner.recipe.name == installed.PHOTOGRAPHS:
+        return {FITTED: readers_verdicts("fit"), SET_ASIDE: readers_verdicts("check")}
+    return {
+        FITTED: scene_verdicts(captioner, "dev"),
+        SET_ASIDE: scene_verdicts(captioner, "test"),
+    }
 
 
-def counted(verdicts: list[Verdict], fitted: list[how_sure.Band]) -> list[how_sure.Band]:
-    """The same bands, with other captions counted."""
-    ends = [band.least for band in fitted[1:]] + [math.inf]
+def limits(verdicts: list[Verdict]) -> list[float]:
+    """The least scores of bands of equally many captions, but for equal scores."""
+    scores = sorted(score for score, _ in verdicts)
+    return [0.0] + [scores[band * len(scores) // BANDS] for band in range(1, BANDS)]
+
+
+def counted(verdicts: list[Verdict], leasts: list[float]) -> list[how_sure.Band]:
+    """The captions of each band, and the true ones."""
     found = []
-    for band, end in zip(fitted, ends, strict=True):
-        inside = [is_true for score, is_true in verdicts if band.least <= score < end]
-        found.append(how_sure.Band(band.least, sum(inside), len(inside)))
+    for least, end in zip(leasts, [*leasts[1:], math.inf], strict=True):
+        inside = [is_true for score, is_true in verdicts if least <= score < end]
+        found.append(how_sure.Band(least, sum(inside), len(inside)))
     return found
 
 
@@ -84,8 +89,9 @@ def wilson(true: int, judged: int) -> tuple[float, float]:
     return middle - reach, middle + reach
 
 
-def draw(axis: Axes, band_counts: list[how_sure.Band], label: str, shift: float) -> None:
+def draw(axis: Axes, band_counts: list[how_sure.Band], part: str) -> None:
     """The share of true captions of each band, with its interval, beside each other."""
+    colour, shift = LOOKS[part]
     for place, band in enumerate(band_counts):
         share = band.true / band.judged
         low, high = wilson(band.true, band.judged)
@@ -95,41 +101,38 @@ def draw(axis: Axes, band_counts: list[how_sure.Band], label: str, shift: float)
             yerr=[[share - low], [max(high - share, 0)]],
             fmt="o",
             capsize=4,
-            color="#0072b2" if label == "dev" else "#d55e00",
-            label=label if place == 0 else None,
+            color=colour,
+            label=part if place == 0 else None,  # once in the legend
         )
 
 
 def main() -> None:
-    """See the top of this file."""
+    """Count, print and draw the bands of each model that comes with satlib and has verdicts."""
     torch.set_num_threads(1)
     counts = {}
     figure = Figure(figsize=(9.6, 3.6), layout="constrained")
     models = (installed.PHOTOGRAPHS, "scenes-soft", "scenes-hard")
     for axis, name in zip(figure.subplots(1, 3, sharey=True), models, strict=True):
         captioner = Captioner.load(name)
-        if name == installed.PHOTOGRAPHS:
-            fit, check = readers_verdicts("fit"), readers_verdicts("check")
-        else:
-            fit, check = scene_verdicts(captioner, "dev"), scene_verdicts(captioner, "test")
-
-        fitted = bands(fit)
-        counts[hash_of(captioner)[:8]] = {"model": name, "bands": fitted}
-        for label, verdicts, shift in (("dev", fit, -0.06), ("set aside", check, 0.06)):
-            band_counts = counted(verdicts, fitted)
-            draw(axis, band_counts, label, shift)
+        verdicts = verdicts_of(captioner)
+        leasts = limits(verdicts[FITTED])
+        bands = counted(verdicts[FITTED], leasts)
+        counts[hash_of(captioner)[:8]] = {"model": name, "bands": bands}
+        for part, own in verdicts.items():
+            band_counts = counted(own, leasts)
+            draw(axis, band_counts, part)
             for band in band_counts:
-                print(f"{name}, {label}: {band.true} of {band.judged} from score {band.least:.2f}")
+                print(f"{name}, {part}: {band.true} of {band.judged} from score {band.least:.2f}")
 
         axis.set_title(name)
-        axis.set_xticks(range(BANDS), [f"from {band.least:.2f}" for band in fitted])
+        axis.set_xticks(range(BANDS), [f"from {least:.2f}" for least in leasts])
         axis.set_ylim(0, 1.05)
         axis.set_xlabel("score")
     figure.axes[0].set_ylabel("share of true captions")
     figure.axes[0].legend(loc="upper left")
 
     write_json(how_sure.COUNTS, counts)
-    plots.save(figure, Path("docs") / "how-sure.png")
+    plots.save(figure, PICTURE)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python benchmarks/own_photographs.py MODEL OLD OWN
 
 takes an hour and writes satlib/results/own-photographs.json. MODEL was trained on the data set OLD,
-and is trained further on photographs of OWN, with or without some of OLD.
+and is trained further on photographs of OWN, with or without some of OLD. The dev captions of OWN
+alone decide which epoch of a run is kept.
 """
 
 import argparse
@@ -50,18 +51,19 @@ def main() -> None:
     chosen = starting.fitted(recipe.load("own-folder-further"), model)
 
     rows = []
-    for size, kept in RUNS:
+    for own_count, old_count in RUNS:
         start = time.process_time()
-        if size:
-            examples = old.split("train")[:kept] + own.shortened(size).examples
+        if own_count:
+            # Of the old set training photographs alone: the dev split that decides is one's own.
+            examples = old.split("train")[:old_count] + own.shortened(own_count).examples
             data = replace(both, examples=examples)
-            run = work / f"{size}-{kept}"
+            run = work / f"{own_count}-{old_count}"
             captioner = loop.train(chosen, data, vectors, run, start=model)
         else:
             captioner = Captioner.load(model)
         row = {
-            "own": size,
-            "old": kept,
+            "own": own_count,
+            "old": old_count,
             "seconds": round(time.process_time() - start),
         }
 

@@ -3,25 +3,25 @@
 Writes satlib/results/trial.json, a record for each exhibit but the visitor's own photograph:
 
     picture, grid           the file, and rows and columns of a map
-    words, at, word, before the model's own sentence, and the number of the word on trial
-    alpha                   its map, (L,)
+    words                   the model's own sentence
+    at, word, before        the number of the word on trial, that word, and the one before it
+    alpha                   the map of the word on trial, (L,)
     sentences, places       what is said with all light on each place alone, (L,), by number
     control                 another map, or the places that are left, and its sentence
     light, controls         one character a case: 1 where the light did it, where a control did it
     of, count, most         how many cases, and in how many the light and the best control did it
-    margin                  by how many standard errors the light did more than the best control
+    margin                  by how many standard errors the light did more than a control: the least
+                            over the controls, 0 where there is none
     cases                   "cure": the false words, as model, scene, number of the word
 """
 
-import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn import functional
 
 import satlib
 from satcourse import demo
@@ -34,11 +34,11 @@ from satlib.evaluation.maps import Target
 from satlib.files import progress_bar, write_json
 from satlib.model import installed
 from satlib.model.captioner import Caption, Captioner
+from satlib.model.search import beam_search
 
 RESULTS = Path(satlib.__file__).parent / "results" / "trial.json"
-SCENES = 200  # for "green" and "neighbour"
+SCENES = [Path(f"test-{number:06}.webp") for number in range(200)]  # for "green" and "neighbour"
 PATIENTS = 2000  # scenes in which false words are looked for
-EXAMPLE = "test-000000"
 # A false shape (a size has two values, so that any push may flip it). The drawn map cures it, and
 # so does the model's own map a place higher.
 PATIENT = "scenes-soft test-001401 3"
@@ -61,31 +61,46 @@ def said(captioner: Captioner, a: Tensor, words: list[str], at: int, maps: Tenso
 
 def sentences(captioner: Captioner, a: Tensor, at: int, maps: Tensor) -> list[str]:
     """The caption with each map (N, L) at word `at` alone, as satlib decodes greedily."""
-    given = torch.zeros(len(maps), at + 1, len(a))
+    N = len(maps)
+    given = torch.zeros(N, at + 1, len(a))
     given[:, at] = maps
-    twin = copy.copy(captioner)
-    twin._modules = {**captioner._modules, "decoder": steered(captioner.decoder, given=given)}
+    decoder = steered(captioner.decoder, given=given)
+    decoding = captioner.recipe.decoding
+    once = captioner.content_words if decoding.no_repeat else None
     with torch.inference_mode():
-        found = twin.hypotheses(a.expand(len(maps), -1, -1), beam=1)
-    return [" ".join(twin.read(best).words) for best, *_ in found]
+        found = beam_search(decoder, a.expand(N, -1, -1), 1, decoding.max_length, once=once)
+    return [" ".join(captioner.vocabulary.decode(best.words)) for best, *_ in found]
+
+
+class Reading(NamedTuple):
+    """What a captioner makes of a picture: vectors a (L, D), and a caption with maps (C, L)."""
+
+    a: Tensor
+    words: list[str]
+    alphas: Tensor
+
+
+def reading(captioner: Captioner, picture: Path) -> Reading:
+    """A picture as a captioner sees and describes it, greedily."""
+    photo = picture_of(picture)
+    (caption,) = captioner.caption([photo], beam=1)
+    return Reading(annotate(captioner, photo), caption.words, caption.alphas.flatten(1))
 
 
 def record(captioner: Captioner, picture: Path, at: int, control: Tensor) -> dict[str, Any]:
     """What the page shows of a picture with the light of word `at` moved; control: a map (L,)."""
-    photo = picture_of(picture)
-    a = annotate(captioner, photo)
-    (caption,) = captioner.caption([photo], beam=1)
+    a, words, alphas = reading(captioner, picture)
     told = sentences(captioner, a, at, torch.eye(len(a)))
     different = sorted(set(told))
     (of_control,) = sentences(captioner, a, at, control[None])
     return {
         "picture": picture.name,
         "grid": list(captioner.encoder.grid),
-        "words": caption.words,
+        "words": words,
         "at": at,
-        "word": caption.words[at],
-        "before": caption.words[at - 1],
-        "alpha": rounded(caption.alphas[at].flatten()),
+        "word": words[at],
+        "before": words[at - 1],
+        "alpha": rounded(alphas[at]),
         "sentences": different,
         "places": [different.index(sentence) for sentence in told],
         "control": {"map": rounded(control), "sentence": of_control},
@@ -104,26 +119,35 @@ def rounded(values: Tensor) -> list[float]:
     return [round(value, 4) for value in values.tolist()]
 
 
-def counted(light: Sequence[bool], *controls: Sequence[bool]) -> dict[str, Any]:
-    """The outcomes of the light and its controls, case by case, and the counts."""
+def margin(light: Sequence[bool], control: Sequence[bool]) -> float:
+    """By how many standard errors the light did it more often than a control in the same cases.
 
-    def bits(outcomes: Sequence[bool]) -> str:
-        return "".join(str(int(outcome)) for outcome in outcomes)
+    The rule of notebook 09: the mean of the cases' differences over its standard error. 0 where no
+    case differs, infinite where all differ alike.
+    """
+    differences = torch.tensor(light).float() - torch.tensor(control).float()
+    if not differences.any():
+        return 0.0
+    error = differences.std() / len(light) ** 0.5
+    return float(differences.mean() / error)
 
-    # The rule of notebook 09: the same cases got both, so the mean of the differences counts.
-    margins = []
-    for control in controls:
-        differences = torch.tensor(light).float() - torch.tensor(control).float()
-        error = differences.std() / len(light) ** 0.5
-        margins.append(float(differences.mean() / error))
+
+def outcomes(light: Sequence[bool], *controls: Sequence[bool]) -> dict[str, Any]:
+    """What the light and its controls did, case by case, and the counts."""
+    margins = [margin(light, control) for control in controls]
     return {
-        "light": bits(light),
-        "controls": [bits(control) for control in controls],
+        "light": characters(light),
+        "controls": [characters(control) for control in controls],
         "of": len(light),
         "count": sum(light),
         "most": max((sum(control) for control in controls), default=0),
         "margin": round(min(margins, default=0), 2),
     }
+
+
+def characters(cases: Sequence[bool]) -> str:
+    """A 1 for each case in which it was so, and a 0 for each other."""
+    return "".join(str(int(case)) for case in cases)
 
 
 # --- The light of a colour, and the map of the word before ---------------------------------------
@@ -141,28 +165,47 @@ def empty_place(scene: scenes.Scene, generator: torch.Generator) -> int:
     return int(bare[torch.randint(len(bare), (), generator=generator)])
 
 
-def in_scenes(captioner: Captioner) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The outcomes in many scenes, of "green" and of "neighbour"."""
-    generator = torch.Generator().manual_seed(0)
-    follows, follows_empty, stays, stays_even = [], [], [], []
-    for number in progress_bar(range(SCENES), desc="scenes"):
-        scene = scenes.scene(f"test-{number:06}")
-        a = annotate(captioner, scene.photo())
-        (caption,) = captioner.caption([scene.photo()], beam=1)
-        words, alphas = caption.words, caption.alphas.flatten(1)
-        first, second, noun = colours_and_noun(words)
+def green(captioner: Captioner) -> dict[str, Any]:
+    """Does the second colour become the first one, with all light where the first one looked?
 
-        lights = torch.zeros(2, len(a))
-        lights[0, alphas[first].argmax()] = 1
-        lights[1, empty_place(scene, generator)] = 1
-        moved, empty = said(captioner, a, words, second, lights)
+    The control has all light on an empty place.
+    """
+    generator = torch.Generator().manual_seed(0)
+    follows, follows_empty, lights = [], [], []
+    for picture in progress_bar(SCENES, desc="green"):
+        a, words, alphas = reading(captioner, picture)
+        first, second, _ = colours_and_noun(words)
+        bare = empty_place(scenes.scene(picture.stem), generator)
+        light = torch.zeros(2, len(a))
+        light[0, alphas[first].argmax()] = 1
+        light[1, bare] = 1
+        lights.append(light)
+
+        moved, empty = said(captioner, a, words, second, light)
         follows.append(moved == words[first])
         follows_empty.append(empty == words[first])
 
+    # The example is the first of the scenes.
+    _, words, _ = reading(captioner, SCENES[0])
+    _, second, _ = colours_and_noun(words)
+    shown = record(captioner, SCENES[0], second, lights[0][1])
+    return shown | outcomes(follows, follows_empty)
+
+
+def neighbour(captioner: Captioner) -> dict[str, Any]:
+    """Does the second noun stay, with the map of the word before it? The control is even light."""
+    stays, stays_even = [], []
+    for picture in progress_bar(SCENES, desc="neighbour"):
+        a, words, alphas = reading(captioner, picture)
+        _, second, noun = colours_and_noun(words)
         borrowed, even = said(captioner, a, words, noun, torch.stack([alphas[second], EVEN]))
         stays.append(borrowed == words[noun])
         stays_even.append(even == words[noun])
-    return counted(follows, follows_empty), counted(stays, stays_even)
+
+    _, words, alphas = reading(captioner, SCENES[0])
+    _, second, noun = colours_and_noun(words)
+    shown = record(captioner, SCENES[0], noun, alphas[second])
+    return shown | outcomes(stays, stays_even)
 
 
 # --- The labels of the elephants -----------------------------------------------------------------
@@ -186,6 +229,16 @@ def living_labels(captioner: Captioner, words: list[str], at: int) -> Tensor:
     return p > elsewhere[:, word].quantile(SHARE, dim=0)
 
 
+def labels() -> dict[str, Any]:
+    """Which places of the elephants keep their label where the same light falls elsewhere?"""
+    captioner = Captioner.load(installed.PHOTOGRAPHS)
+    (elephants,) = [path for path in demo.photographs() if path.stem == "elephants"]
+    _, words, _ = reading(captioner, elephants)
+    last = len(words) - 1
+    lives = living_labels(captioner, words, last)
+    return record(captioner, elephants, last, lives.float()) | outcomes(lives.tolist())
+
+
 # --- The cure and its placebos -------------------------------------------------------------------
 
 
@@ -204,8 +257,16 @@ def is_true(words: list[str], at: int, new: str, scene: scenes.Scene, target: Ta
     return attributes.get(at) == (kind, getattr(thing, kind))
 
 
+# Of the maps of `cures`.
+DRAWN = 0
+UP = 2
+
+
 def cures(target: Target, caption: Caption) -> Tensor:
-    """The drawn map, and five placebos: even light, and the model's own map moved four ways."""
+    """Maps (6, L): the drawn one, and five placebos.
+
+    These are even light, and the model's own map moved up, down, left and right.
+    """
     drawn = covered(torch.as_tensor(target.mask))
     own = caption.alphas[target.index]
     moved = [own.roll(way, axis).flatten() for axis in (0, 1) for way in (-1, 1)]
@@ -226,53 +287,39 @@ def false_words(
                 yield example, caption, target
 
 
-def cured() -> dict[str, Any]:
-    """Which false words of two models the drawn map and each placebo make true."""
-    cases, outcomes = [], []
+def cure(soft: Captioner) -> dict[str, Any]:
+    """Does the drawn map make a model's false words true? The controls are the placebos."""
+    cases, maps, cured = [], [], []
     examples = scenes.load(0, 0, PATIENTS).split("test")
-    for name in ("scenes-soft", "scenes-hard"):
-        captioner = Captioner.load(name)
+    for captioner in (soft, Captioner.load("scenes-hard")):
         for example, caption, target in false_words(captioner, examples):
             scene = scenes.scene(example.image_id)
             a = annotate(captioner, scene.photo())
-            new = said(captioner, a, caption.words, target.index, cures(target, caption))
-            outcomes.append(
+            tried = cures(target, caption)
+            new = said(captioner, a, caption.words, target.index, tried)
+            maps.append(tried)
+            cured.append(
                 [is_true(caption.words, target.index, word, scene, target) for word in new]
             )
-            cases.append(f"{name} {example.image_id} {target.index}")
-    return counted(*zip(*outcomes, strict=True)) | {"cases": cases}
+            cases.append(f"{captioner.recipe.name} {example.image_id} {target.index}")
+
+    patient = cases.index(PATIENT)
+    assert cured[patient][DRAWN], f"the drawn map should cure {PATIENT}"
+    assert cured[patient][UP], f"the model's own map a place higher should cure {PATIENT}"
+    _, scene_id, word = PATIENT.split()
+    shown = record(soft, Path(f"{scene_id}.webp"), int(word), maps[patient][UP])
+    return shown | outcomes(*zip(*cured, strict=True)) | {"cases": cases}
 
 
 def main() -> None:
-    """See the top of this file."""
+    """Write the four exhibits, and print how each went."""
     torch.set_num_threads(1)
     soft = Captioner.load("scenes-soft")
-    (caption,) = soft.caption([scenes.scene(EXAMPLE).photo()], beam=1)
-    _, second, noun = colours_and_noun(caption.words)
-    example = Path(f"{EXAMPLE}.webp")
-    green, neighbour = in_scenes(soft)
-    place = empty_place(scenes.scene(EXAMPLE), torch.Generator().manual_seed(0))
-    empty = functional.one_hot(torch.tensor(place), len(EVEN)).float()
-    borrowed = caption.alphas[second].flatten()
-
-    photographer = Captioner.load(installed.PHOTOGRAPHS)
-    (elephants,) = [path for path in demo.photographs() if path.stem == "elephants"]
-    (of_elephants,) = photographer.caption([elephants], beam=1)
-    at = len(of_elephants.words) - 1
-    lives = living_labels(photographer, of_elephants.words, at)
-
-    cure = cured()
-    number = cure["cases"].index(PATIENT)
-    assert cure["light"][number] == cure["controls"][1][number] == "1"
-    _, patient, word = PATIENT.split()
-    (ill,) = soft.caption([scenes.scene(patient).photo()], beam=1)
-    moved = ill.alphas[int(word)].roll(-1, 0).flatten()
-
     exhibits = {
-        "green": record(soft, example, second, empty) | green,
-        "labels": record(photographer, elephants, at, lives.float()) | counted(lives.tolist()),
-        "neighbour": record(soft, example, noun, borrowed) | neighbour,
-        "cure": record(soft, Path(f"{patient}.webp"), int(word), moved) | cure,
+        "green": green(soft),
+        "labels": labels(),
+        "neighbour": neighbour(soft),
+        "cure": cure(soft),
     }
     write_json(RESULTS, exhibits)
     for name, exhibit in exhibits.items():

@@ -36,6 +36,7 @@ Scrubber(captioner, {"a drawn scene": scene.photo()})
 
 # %% [markdown]
 # ## Move the light
+# <!-- asked: How do I see where an image captioner looks, word by word (attention visualisation)? | Press the words of its sentence: the picture is bright where the weights were high as the model chose that word. -->
 #
 # <!-- index: claim: every word comes with a map of where it was seen | the maps alpha_t of a generated caption, word by word and drawn | satcourse.widgets.scrubber.Scrubber | tests/test_scrubber.py::test_it_says_and_shows_what_the_captioner_does -->
 #
@@ -76,6 +77,7 @@ print(*[w.upper() if on else w for w, on in zip(caption.words, on_star)])
 # name no object.
 #
 # ## Now you choose where it looks
+# <!-- asked: Does attention change what is said, or is it only decoration? | It changes it: with all attention for the colour word on the other object, the model says that object's colour. -->
 #
 # Does the light matter, or is it only decoration? Go back to the sentence, press word 9, "green", and **click on the
 # triangle**. (Or Tab, then space.) All attention for that word is now where you put it. The words
@@ -181,6 +183,8 @@ drawings.answers_figure(photographs["elephants"], places, "beach")
 # "Elephant" on the elephant, "beach" at the water, "sandy" on the sand, "field" on the savanna. What, then, is grassy about the sky?
 #
 # ## Where it fails, and what gives it away
+# <!-- asked: Can I trust a caption with a high confidence score? | Only in part: captions with high scores are true more often, but a score of 0.65 does not mean that 65 of 100 are true. -->
+# <!-- asked: Does the attention map of a wrong word (a hallucination) look wrong, too? | No: at the false word "dog" the model looks straight at the cow. -->
 #
 # How many of the captions of the other seven photographs will be true? The score beside each, from 0 to 1, says how probable the
 # model found its own words: it is the geometric mean of their probabilities.
@@ -233,10 +237,12 @@ show_upload_button(photographer)
 
 # %% [markdown]
 # ## What attention replaces
+# <!-- asked: What are the encoder and the decoder of an image captioner (encoder-decoder)? | The encoder, a convolutional network, turns the picture into vectors, and the decoder, here an LSTM, turns these into words. -->
+# <!-- asked: What is a context vector? | The weighted mean of the annotation vectors, a new one for each word. -->
 #
 # <!-- index: section 3.1 | the model as a whole: encoder, annotation vectors, decoder, attention | satlib.model.captioner.Captioner | tests/test_captioner.py::TestCaption::test_maps_are_distributions_on_the_grid -->
 #
-# The usual neural captioner of 2014 had two parts. An **encoder**, a convolutional network, turned the picture into one vector, and a **decoder**, a
+# The usual neural captioner of 2014 had two parts (*encoder-decoder*). An **encoder**, a convolutional network, turned the picture into one vector, and a **decoder**, a
 # recurrent network (here an LSTM), turned that vector into words. So the one vector had to hold whatever any word would need.
 #
 # Here the encoder stops earlier and returns a grid of **annotation vectors** $a_1, \dots, a_L$, one for each place. Before each
@@ -255,6 +261,7 @@ drawings.gallery_figure(
 
 # %% [markdown]
 # ### What one vector loses
+# <!-- asked: How would a captioner work without attention, with one mean vector (global average pooling)? | On scenes it mostly knows what is there, and often loses what belongs together; on photographs its scores hardly suffer. -->
 #
 # <!-- index: claim: one fixed vector cannot serve every word | a mean of places against a look for each word, on scenes and on photographs | satlib.model.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
 #

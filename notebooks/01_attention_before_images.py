@@ -202,8 +202,10 @@ print(train_pairs[0].source, "->", data[0][0].tolist())
 # %% [markdown]
 # ## A sentence in one vector
 # <!-- index: claim: one vector takes far more examples to learn long sentences | one vector for the whole sentence, z_t = [h_L forward; h_1 backward] | satlib.model.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
+# <!-- asked: How does an encoder-decoder (sequence to sequence, seq2seq) translate without attention? | The encoder's last states have to stand for the whole sentence, and the decoder gets this one vector at each step. -->
+# <!-- asked: What is teacher forcing, and where is it in the code? | In training the decoder is told the true word before, whatever it would have said itself: the function `taught`. -->
 #
-# Two translators of 2014 (Cho et al.; Sutskever et al.) had two recurrent networks each. The **encoder** reads
+# Two translators of 2014 (Cho et al.; Sutskever et al.) had two recurrent networks each (*sequence to sequence*). The **encoder** reads
 # the sentence $x_1 \dots x_L$, and its last state has to stand for all of it. From this one vector the **decoder** writes
 # the translation $y_1 \dots y_C$. Our encoder reads in both directions, and the decoder gets both last states at each step:
 #
@@ -360,9 +362,10 @@ fixed = fit(OneVector)
 
 # %% [markdown]
 # ### Word by word
+# <!-- asked: What is greedy, autoregressive decoding? | The model says the likeliest word, is fed that word, and so on until it says the end mark. -->
 #
 # To translate, nobody tells it the true word: it says the likeliest one, is fed that, and so on until it says the end mark. This is
-# *greedy* decoding.
+# *greedy* decoding (*autoregressive*: each word is fed back).
 
 
 # %% tags=["task:1.2"]
@@ -463,6 +466,10 @@ reveal("BLEU-4 of 17 to 20 words, one vector", bleu_fixed[-1])
 # %% [markdown]
 # ## What attention computes
 # <!-- index: claim: weights are a softmax of scores | softmax of the scores of (input, query); the output is the inputs' weighted mean | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
+# <!-- asked: How is attention computed, step by step? | Score each input against a query, turn the scores into weights by a softmax, and return the inputs' weighted mean. -->
+# <!-- asked: Does the length (scale, temperature) of the query matter: when does attention copy one value, and when does it mix them all? | With a query of 0 the output is the plain mean of all inputs; with a long one it lies on the best input. -->
+# <!-- asked: Why a softmax, and not an argmax? | The gradient of an argmax is zero almost everywhere; with shared weights a network can learn where to look. -->
+# <!-- asked: Why is the maximum subtracted before a softmax (overflow, inf, NaN)? | The exponential of a large score is infinite in float32, and adding one number to all scores changes no weight. -->
 #
 # Bahdanau, Cho and Bengio keep all the encoder's states, and before each word the decoder decides which of them matter.
 # Attention takes **inputs** $a_1 \dots a_n$ (here the encoder's states, in the captioner the features of places) and a **query** $q$
@@ -497,7 +504,7 @@ def attend(e: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
 # ```
 
 # %% [markdown]
-# The simplest score is a dot product, $e_i = a_i \cdot q$: large where input and query point the same way. Here are four
+# The simplest score is a dot product (as in Luong's attention, 2015), $e_i = a_i \cdot q$: large where input and query point the same way. Here are four
 # inputs (dots, larger with more weight), a query (the arrow) and $z$ (the star). We multiply the query by 0, 1, 3 and 30.
 
 # %% jupyter={"source_hidden": true}
@@ -535,6 +542,7 @@ plt.show()
 # gradient of an argmax is zero almost everywhere.
 #
 # ### Words that are not there
+# <!-- asked: How do I mask padding in attention? | Set its scores to minus infinity before the softmax: padding gets the weight 0, and the words' weights still sum to one. -->
 #
 # Sentences in a batch differ in length, the short ones are padded, and a softmax would look at the padding as well.
 
@@ -560,8 +568,10 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
 # %% [markdown]
 # ## The translator with attention
 # <!-- index: claim: dot and additive scores | a_i . q against v . tanh(W_a a_i + W_h q + b) | satlib.model.attention.AdditiveEnergy | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
+# <!-- asked: How is Bahdanau's (additive) attention written in PyTorch? | Its score is a network with one hidden layer, which sees an input and the decoder's state before: `score`, in two lines. -->
+# <!-- asked: Why do encoder-decoders without attention fail on long sentences: is one vector a bottleneck? | It is mostly a lack of examples: with many more the same vector does better, and attention gets by with the few. -->
 #
-# The score is now a network with one hidden layer, and the captioner has the same one. With the encoder's states
+# The score is now a network with one hidden layer (*additive* attention), and the captioner has the same one. With the encoder's states
 # $a_i = [\overrightarrow{h}_i; \overleftarrow{h}_i]$ and the decoder's $s_{t-1}$:
 #
 # $$ e_{ti} = v \cdot \tanh(W_a a_i + W_s s_{t-1} + b), \qquad z_t = \sum_i \alpha_{ti} a_i $$
@@ -662,6 +672,8 @@ print(f"17 to 20 words, {len(many):,} sentences: {bleu_many[-1]:.0f}")
 #
 # ## The alignment matrix
 # <!-- index: claim: alignment is readable | the weights alpha_ti as a matrix, target words by source words | satcourse.lessons.translation_world.translate | tests/test_translation.py::test_hand_made_pairs -->
+# <!-- asked: How do I read an attention plot (alignment matrix): which axis is the source? | Columns are the source words, and each row shows the weights before one word of the translation. -->
+# <!-- asked: Translation right, attention on the wrong word: why? | Before a determiner the model often looks at its noun, which decides the ending; the trial below adds that it looks ahead, too. -->
 #
 # Each row shows the weights before one Orrish word. Nobody told the model which word belongs to which; the true places are framed.
 
@@ -831,6 +843,7 @@ print(
 #
 # ## From here to the Transformer
 # <!-- index: claim: keys and values are apart | scores of one vector, the mean of another, as in memory networks and Transformers | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
+# <!-- asked: What did the Transformer change about Bahdanau's attention? | The score is a scaled dot product, keys and values are apart, and the recurrent networks are gone; the three lines stay. -->
 #
 # Vaswani et al. (2017) kept the three lines and changed what is around them. The score is a dot product,
 # divided by $\sqrt d$ ([notebook 04](04_soft_attention.ipynb) shows why). Each input gives two vectors, a *key* to be compared and a
@@ -892,6 +905,7 @@ print(f"something between them: {on_noun:.0f} % on the noun, {on_next:.0f} % on 
 # <!-- again: in translation_world.py, orrish = [Word(text + stem[-1] + n, source) for text, source in reversed(adjectives)] + [Word(stem + n, noun.source)]; also manual_seed(1) -->
 #
 # ### Second charge: it need not look there
+# <!-- asked: Does a word's encoder state hold that word alone (bidirectional encoder)? | No: with all the light on the determiner the ending is still right, since its state has heard the noun; read alone, it has not. -->
 #
 # If *only* the noun knows the ending, then a model that looks at "my" alone has to guess it. So before the first word, put all the weight
 # (the *light* of notebook 00) on one English word. Two controls: the same word when the encoder has read nothing else, and its state from

@@ -59,6 +59,7 @@ from satlib.model import encoders
 # %% [markdown]
 # ## Annotation vectors
 # <!-- index: section 3.1.1 | annotation vectors a = {a_1, ..., a_L} of a convolutional layer | satlib.model.encoders.Encoder | tests/test_encoders.py::test_places_are_in_rows_from_the_top_left -->
+# <!-- asked: What are annotation vectors (grid features, "att" features), and how do I make them from feature maps? | The numbers of all maps at one place of the grid, 14 x 14 places for VGG-19: the function `places`. -->
 #
 # > **Paper, section 3.1.1** (in our words, here and below). The encoder turns a picture into $L$ vectors of $D$ dimensions,
 # > one for each part of it, so that the decoder can attend to some parts:
@@ -190,6 +191,7 @@ print(f"zeros among all numbers: {100 * (a == 0).float().mean():.0f} percent")
 #
 # ## What a place can see
 # <!-- index: section 5.4 | a 14 x 14 map with large receptive fields, drawn 16 times larger and smoothed | satcourse.checks.ex02 | tests/test_exercises.py::TestVerdicts -->
+# <!-- asked: What is the receptive field of one attention cell? | In VGG-19's last layer it is wider than the photograph, but half of the gradient lies within less than five cells. -->
 #
 # > **Paper, section 5.4.** Four poolings by 2 lie between the pixels and the map: $224 / 2^4 = 14$. To be drawn on the
 # > photograph, the weights are enlarged 16 times and smoothed with a Gaussian, because the receptive fields are large.
@@ -485,6 +487,7 @@ show_photographs(figure)
 #
 # ## What each layer knows about an object
 # <!-- index: claim: lower layers keep what upper layers lose | an object's colour fades from layer to layer while its shape appears | satlib.model.encoders.Encoder | tests/test_encoders.py::test_places_are_in_rows_from_the_top_left -->
+# <!-- asked: Which layer of a CNN keeps what a caption needs? | From layer to layer vectors say less of colour and more of shape; in the paper's layer colour is harder to read. -->
 #
 # > **Paper, section 1.** The top layer distils a picture to its salient objects, and may lose what a rich caption needs. A
 # > lower layer keeps more, but then the model has to find what matters: attention.
@@ -535,6 +538,7 @@ reveal("colours that the classifier names, percent", colour["linear"]["conv5_4"]
 #
 # ## The map moves with the picture
 # <!-- index: claim: features move with the picture | photographs 32 pixels lower: the vectors two rows lower | satlib.model.encoders.Encoder | tests/test_encoders.py::test_places_are_in_rows_from_the_top_left -->
+# <!-- asked: Does the feature map move with the object (translation equivariance)? | Mostly: with the photographs two cells lower, a vector resembles the one that was two rows higher. -->
 #
 # Move the photographs down by 32 pixels, two cells:
 
@@ -569,6 +573,7 @@ show_photographs(figure)
 #
 # ### A mean cannot see order
 # <!-- index: claim: one vector for a picture loses where things are | exchanged places have the same mean; what captions from a trained mean get wrong | satlib.model.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
+# <!-- asked: Does average pooling lose where things are (positions, CoordConv)? | A mean cannot see order by itself, but coordinates that are fed to the encoder survive it. -->
 #
 # Exchange the places of a map: their mean is the same. It cannot know what is left of what, unless the vectors themselves say where
 # they are or what is beside them. Those of the captioner without attention do: satlib's small encoder has each place's coordinates as two more inputs (*CoordConv*).
@@ -612,6 +617,8 @@ print(
 #
 # ## Which encoder?
 # <!-- index: claim: the encoder matters | encoders compared by shape, size, time and captions | satlib.model.encoders.create | tests/test_encoders.py::test_the_shape_of_each -->
+# <!-- asked: VGG, GoogLeNet or a newer encoder: does it matter for the score? | Yes: EfficientNet-Lite0 in place of VGG-19 adds to BLEU-4, in single trainings with settings of their own. -->
+# <!-- asked: What if the encoder has 7 x 7 places and not 14 x 14? | Both occur here: 7 x 7 with EfficientNet-Lite0, 14 x 14 with VGG-19; attention reads either. -->
 #
 # > **Paper, sections 4.3 and 5.2.** Any encoding function can be used, and a newer network alone can raise the scores. So compare
 # > with captioners that use GoogLeNet or VGG.
@@ -654,6 +661,7 @@ reveal("BLEU-4 added by the encoder", bleu["lite0-soft"] - bleu["soft"])
 # %% [markdown]
 # ## Extract once
 # <!-- index: section 4.3 | features of a frozen encoder, computed once and stored | satlib.training.features.extract | tests/test_features.py::test_it_holds_what_the_encoder_gives -->
+# <!-- asked: Can I compute the features once, before training (cache, float16)? | With a frozen encoder, yes: reading them is far faster than computing them, and float16 changes next to nothing. -->
 #
 # A frozen encoder gives the same vectors in every epoch. So compute them once, and store them as float16.
 
@@ -680,6 +688,7 @@ print(
 # %% [markdown]
 # ## On trial: the picture of a feature
 # <!-- index: claim: a deconvnet's picture shows what its map responds to | pictures of other maps at the same place, correlated | satcourse.checks.ex02 | tests/test_exercises.py::TestVerdicts -->
+# <!-- asked: Does a saliency picture (deconvnet) show what a feature responds to? | Hardly: from the third block upwards, pictures of different maps at one place are nearly the same; their gradients are not. -->
 #
 # Back to the cat's eyes and nose. "This is what the map looks for" is a claim about one map among 512. Your control is the mean
 # correlation of that picture, the exhibit, with pictures that would look the same if the map made no difference.

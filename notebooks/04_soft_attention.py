@@ -112,6 +112,7 @@ a = 2 * torch.randn(B, L, D)  # the annotation vectors of two images
 # %% [markdown]
 # ## Before the first word: the initial state
 # <!-- index: section 3.1.2 | h_0 and c_0: two MLPs of the mean annotation vector | satlib.model.decoder.Decoder.initial_state | tests/test_decoder.py::test_initial_state_reads_the_mean_annotation_vector -->
+# <!-- asked: How is the first hidden state of the LSTM made (init_h, init_c)? | Two small networks predict it from the mean annotation vector, so it does not notice if the places are shuffled. -->
 #
 # > **Paper, section 3.1.2.** Two networks predict the LSTM's first memory and state from the average annotation vector:
 # > $$c_0 = f_{init,c}\Big(\frac1L \sum_{i=1}^L a_i\Big), \qquad h_0 = f_{init,h}\Big(\frac1L \sum_{i=1}^L a_i\Big).$$
@@ -136,6 +137,7 @@ assert_close(init_h(shuffled.mean(1)), h)
 # ## A score for each place: energies
 # <!-- index: equation 4 | energies e_ti = f_att(a_i, h_{t-1}) | satlib.model.attention.AdditiveEnergy | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
 # <!-- index: claim: each place is asked alone | the relevance of a part is computed without looking at the other parts | satlib.model.attention.AdditiveEnergy | tests/test_soft_attention.py::test_each_place_is_asked_alone -->
+# <!-- asked: How does the model score a place (the alignment model f_att)? | A perceptron sees the place's vector and the previous state, and no other place. -->
 #
 # > **Paper, equation 4.** A model $f_{att}$, a multilayer perceptron that sees the previous hidden state, scores each place:
 # > $$e_{ti} = f_{att}(a_i, h_{t-1}).$$
@@ -190,6 +192,7 @@ print("place 3 changed:    ", energies(changed, *question)[0].detach().numpy().r
 # ## Energies become weights: the softmax
 # <!-- index: equation 5 | weights alpha_ti, a softmax over the places | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
 # <!-- index: claim: a softmax is an argmax that can be differentiated | from even weights to one place, as energies grow | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_are_a_distribution_and_follow_the_places -->
+# <!-- asked: Over which axis do I take the softmax (dim=1)? | Over the places, so that the weights of each image sum to one. -->
 #
 # > **Paper, equation 5.** $$\alpha_{ti} = \frac{\exp(e_{ti})}{\sum_{k=1}^L \exp(e_{tk})}$$
 #
@@ -218,6 +221,7 @@ def weights(e: Tensor) -> Tensor:
 
 # %% [markdown]
 # ### Sharp and even maps
+# <!-- asked: What does the softmax temperature do to an attention map? | A high one makes it even, a low one gives nearly all weight to the best place; the entropy says how even it is. -->
 #
 # Divide all energies by a *temperature* $T$. At a high one every place gets a weight near $1/L$; at a low one
 # the best place gets nearly all of it, as from an argmax that still has a derivative. The entropy
@@ -265,6 +269,7 @@ reveal("evenness of the map at T = 1, percent of ln 196", evenness)
 # %% [markdown]
 # ### Why a dot product must be scaled
 # <!-- index: claim: relevance may be computed in other ways | a dot product in place of the additive energy, and why it is divided by the square root of d | satlib.model.transformer.Layer | tests/test_transformer.py::test_it_is_that_of_torch -->
+# <!-- asked: Why divide by the square root of d (scaled dot-product attention)? | Dot products of noise spread by that root: without it chance gives one place most of the weight, and gradients vanish elsewhere. -->
 #
 # Length is only half of the trouble. Let a question and 196 places be pure noise, $d$ independent numbers of variance 1 each.
 # Their dot product is a sum of $d$ products of variance 1, so it spreads by $\sqrt d$.
@@ -281,7 +286,7 @@ for d in (4, 64, 512):
 
 # %% [markdown]
 # At $d = 512$ one place out of 196 gets nine tenths of the weight by pure chance. Such a softmax is *saturated*:
-# places without weight get no gradient, so what chance has chosen is hard to undo. Divided by $\sqrt d$,
+# places without weight get no gradient (*vanishing gradients*), so what chance has chosen is hard to undo. Divided by $\sqrt d$,
 # the energies spread by 1 whatever $d$ is. That is the root in the Transformer's $QK^\top / \sqrt d$.
 # The cats it does not save: the largest weight is still 1.00, since their vectors are 3 to 21 times as long as noise.
 
@@ -289,6 +294,8 @@ for d in (4, 64, 512):
 # ## Weights become one vector: the context
 # <!-- index: equation 6 | context vector z_t = phi({a_i}, {alpha_ti}) | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
 # <!-- index: equation 13 | soft attention takes the expectation: E[z_t] = sum_i alpha_ti a_i | satlib.model.attention.SoftAttention | tests/test_soft_attention.py::test_the_context_is_the_expectation_over_sampled_places -->
+# <!-- asked: Query, key and value: which are they in Bahdanau's equations? | The state's question is the query, W_a a_i a key, and what is averaged, a_i itself, the value. -->
+# <!-- asked: Why is soft attention called an expectation? | The mean of many vectors whose places are drawn from the map is the weighted mean. -->
 #
 # > **Paper, equations 6 and 13.** Weights and annotation vectors give the context vector, $\hat z_t = \phi(\{a_i\}, \{\alpha_{ti}\})$.
 # > Where hard attention draws one place $s_t$ for each word, soft attention takes the expectation:
@@ -330,6 +337,8 @@ print("mean of 50,000 draws:   ", a[0, places].mean(0).numpy().round(2))
 # %% [markdown]
 # ### Why it learns where to look
 # <!-- index: claim: soft attention is differentiable | it trains end to end by back-propagation, with nobody saying where to look | satlib.model.attention.SoftAttention | tests/test_soft_attention.py::test_gradient_pulls_the_context_towards_a_place -->
+# <!-- asked: How does attention learn where to look if nobody labels the places? | By the gradient: a place's energy rises if a context more like its vector would have made the true word likelier. -->
+# <!-- asked: One score or key changes a little: how does the output of attention change? | It moves towards that place's vector, in proportion to the weight that the place already has. -->
 #
 # Ask what happens to the context when the energy of place
 # $k$ grows a little. From equation 5, $\partial \alpha_i / \partial e_k = \alpha_i (\delta_{ik} - \alpha_k)$, and therefore
@@ -428,6 +437,7 @@ print(
 # <!-- index: equation 1 | input, forget and output gates and the candidate, from E y_{t-1}, h_{t-1} and z_t | satlib.model.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
 # <!-- index: equation 2 | memory c_t = f_t c_{t-1} + i_t g_t | satlib.model.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
 # <!-- index: equation 3 | state h_t = o_t tanh(c_t) | satlib.model.decoder.Decoder.step | tests/test_decoder.py::test_step_equals_lstm_cell_with_merged_weights -->
+# <!-- asked: How does the context vector enter the LSTM? | Beside the word: PyTorch's `LSTMCell`, fed word and context together, computes the paper's equations 1 to 3. -->
 #
 # > **Paper, equations 1 to 3.** With $E y_{t-1}$ the embedding of the word before,
 # > $$\begin{pmatrix} i_t \\ f_t \\ g_t \\ o_t \end{pmatrix} = \begin{pmatrix} \sigma \\ \sigma \\ \tanh \\ \sigma \end{pmatrix} (W E y_{t-1} + U h_{t-1} + Z \hat z_t + b), \qquad c_t = f_t \odot c_{t-1} + i_t \odot g_t, \qquad h_t = o_t \odot \tanh(c_t).$$
@@ -485,6 +495,9 @@ assert_close(cell(torch.cat([Ey, z], 1), (h, c)), (h_1, c_1))
 # %% [markdown]
 # ## A word comes out
 # <!-- index: equation 7 | p(y_t) ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t)) | satlib.model.decoder.Decoder.logits | tests/test_decoder.py::test_sequence_equals_steps_one_by_one -->
+# <!-- asked: How do I write an LSTM captioner with spatial attention in PyTorch? | `one_word` puts attention, gate, LSTM and output together, and `unroll` runs it over a caption by teacher forcing. -->
+# <!-- asked: Does the model look before its first word, and is the state reset for each caption? | Yes and yes: every caption begins with a state of its own picture, which asks the places, and with zeros for the word. -->
+# <!-- asked: Is this the same model as the authors' code? | With the same weights the maps of both differ only in the sixteenth digit. -->
 #
 # > **Paper, equation 7.** The next word's probability, from the word before, the new state and the context:
 # > $$p(y_t | a, y_1, \dots, y_{t-1}) \propto \exp(L_o(E y_{t-1} + L_h h_t + L_z \hat z_t)).$$
@@ -607,6 +620,7 @@ assert not unreached, f"no gradient reaches {unreached}: is something detached o
 # %% [markdown]
 # ## Training from captions and given vectors
 # <!-- index: claim: the attention network is trained together with encoder and decoder | the error of the words reaches every part | satlib.training.loop.train | tests/test_decoder.py::test_every_weight_learns -->
+# <!-- asked: What loss trains the attention? | The cross-entropy of the true words, and nothing else; no caption names a place. -->
 #
 # Now images: drawn scenes of two objects among clutter. The captions say what the two are and where one lies relative to
 # the other; none names a place. The loss is
@@ -698,6 +712,7 @@ for epoch in range(EPOCHS):
 
 # %% [markdown]
 # ### The birth of a map
+# <!-- asked: My attention maps are all alike, or even: how long does it take? | They begin even, then all words share one light, and only then it walks with the words; nothing in the loss asks for sharp maps. -->
 
 # %% jupyter={"source_hidden": true}
 figure = plt.figure(figsize=(9.6, 7.4))
@@ -847,6 +862,7 @@ print(
 
 # %% [markdown]
 # ### Does the gate close?
+# <!-- asked: What is the gate beta (the selector) for? | It says how much of the context a word uses; a low gate means that no look is needed now, as the state already knows. -->
 #
 # Here is $\beta$, averaged over those captions.
 
@@ -895,6 +911,7 @@ print(
 
 # %% [markdown]
 # ## Sharpen it, blur it: what does it cost?
+# <!-- asked: What if attention is made uniform, or one-hot (an ablation)? | In this trained decoder the mean of all places costs far more likelihood than the one best place. -->
 #
 # Divide the trained energies by a temperature, and ask how likely the true captions of 30 test scenes
 # still are.
@@ -953,11 +970,12 @@ reveal("nats per word that the mean of all places costs", all_places)
 # %% [markdown]
 # ## Where it looks next depends on the words so far
 # <!-- index: claim: where it looks next depends on the words so far | forced words move the maps, from the second word after them on | satcourse.widgets.reading.read | tests/test_soft_attention.py::test_a_word_moves_the_maps_from_the_second_after_it -->
+# <!-- asked: Bahdanau or Luong: does the map before a word know the word just said? | With Bahdanau's, as here, it does not: a word can move the second map after it, and no earlier one; Luong asks with the new state. -->
 #
 # > **Paper, section 3.1.2.** The hidden state varies as the output goes on: *where* the network looks next depends on the sequence of words
 # > already generated.
 #
-# On which? $\alpha_t$ comes from $h_{t-1}$, which has read $y_{t-2}$. The last word, $y_{t-1}$,
+# On which? $\alpha_t$ comes from $h_{t-1}$, which has read $y_{t-2}$ (in Luong's attention, from $h_t$). The last word, $y_{t-1}$,
 # enters *after* the decoder has looked, so a word can move the second map after it, and no earlier one. We
 # change the second word of a caption and measure how far each map moves, from 0 to 1 (total variation).
 

@@ -40,6 +40,7 @@ from satcourse.figures import use_page_style
 from satcourse.lessons import estimators
 from satcourse.lessons.vectors import Vectors
 from satcourse.widgets.reading import annotate, read
+from satcourse.widgets.slides import Slides
 from satcourse.widgets.steering import steered
 from satlib.data import scenes
 from satlib.data.batches import SameLengthBatches, pairs
@@ -126,6 +127,7 @@ print(f"the place with the most has {coverage.max() / (C / L):.0f} times its eve
 # ## The penalty
 # <!-- index: equation 14 | L_d = -log p(y given a) + lambda sum_i (1 - sum_t alpha_ti)^2 | satlib.model.objective.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
 # <!-- index: section 4.2.1 | doubly stochastic attention: sum_t alpha_ti near tau | satlib.model.objective.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_at_uniform_attention -->
+# <!-- asked: What is doubly stochastic attention (alpha_c, the regularisation term)? | A penalty on the square of 1 minus the attention that a place gets in the whole caption, summed over places, lambda times. -->
 #
 # > **Paper, section 4.2.1** (in our words). Over words nothing constrains the weights, so the decoder may ignore parts of
 # > the image. To discourage that, training asks for $\sum_t \alpha_{ti} \approx \tau$, with $\tau \ge L/D$, and $\tau$
@@ -176,6 +178,8 @@ print(
 
 # %% [markdown]
 # ## What it asks for
+# <!-- asked: Why 1 and not C/L (16/196) in the penalty? | It makes no difference: the two differ by a constant, and the gradient is the same. -->
+# <!-- asked: Is a load-balancing loss (mixture of experts) the same penalty? | Up to constants, yes, with places for experts and words for tokens. -->
 #
 # Most of the bill is fixed. To see why, put $\tau$ in place of 1 and expand the square. Whatever the decoder does, $\sum_i m_i = C$:
 #
@@ -211,6 +215,7 @@ assert_close(unevenness, C**2 / L * (m.std(correction=0) / m.mean()) ** 2)
 
 # %% [markdown]
 # ### Only the penalty, no decoder
+# <!-- asked: Does the penalty make attention uniform? | It is content with even maps, and with words that share the picture out; sharp maps get blurred where places outnumber words. -->
 #
 # Which of the two ways does the penalty itself prefer? Take the energies as parameters and go downhill on your penalty
 # alone, with 14 words and 49 places, once from sharp maps (mean entropy 1.37 nats; an even map has 3.89) and once from nearly even ones.
@@ -272,6 +277,8 @@ plt.show()
 
 # %% [markdown]
 # ## Its scale
+# <!-- asked: Which axis is summed in the penalty, alphas.sum(1) or alphas.sum(2)? | That of the words: summed over the places it does nothing at all, since there the maps sum to one already. -->
+# <!-- asked: How large should lambda (alpha_c) be, and why does it differ between codes? | A weight of 1 means very different lambdas, by whether a code takes sums or means; convert it before you copy it. -->
 #
 # How strong is $\lambda = 1$? A model that knows nothing yet has even maps and gives each of the paper's $K = 10{,}000$ words the probability
 # $1/K$. With Flickr8k's $C = 11.8$ words per caption, its penalty is 1.59 times its cross-entropy $C \ln K$, all of it the constant. What counts is the gradient, and that depends on how a program writes its loss. Somebody's
@@ -344,6 +351,7 @@ assert_close(same_as["means over words and places"], equivalent_lambda(1, C, L))
 # %% [markdown]
 # ## With and without
 # <!-- index: claim: the penalty makes attention cover the image | coverage, entropy, movement and NLL of training runs with lambda = 0 and 1 | satlib.model.objective.doubly_stochastic_penalty | tests/test_objectives.py::test_penalty_by_hand -->
+# <!-- asked: What does doubly stochastic attention do to the maps, and does BLEU gain? | It makes them cover the picture, here by broad maps; that scores gain is neither confirmed nor refuted. -->
 
 
 # %%
@@ -596,6 +604,7 @@ def every_place(
 # %% [markdown]
 # ### The exact link: NWGM is a softmax of a mean
 # <!-- index: section 4.2 | NWGM of the words' distributions = softmax of the expected n_t | satcourse.lessons.marginal.nwgm | tests/test_marginal.py::test_nwgm_is_the_softmax_of_the_expected_pre_activation -->
+# <!-- asked: What is the NWGM (normalised weighted geometric mean)? | A geometric mean of the words' distributions over the places, and exactly the softmax of their mean logits. -->
 #
 # A geometric mean multiplies: $\prod_i p_{ik}^{\alpha_i}$, where $p_i = \mathrm{softmax}(n_i)$, normalised over the words $k$. Taken
 # literally, that breaks down as soon as a probability rounds to 0. Write $\ln p_{ik}$ in terms of
@@ -680,6 +689,7 @@ print(
 
 # %% [markdown]
 # ### A product and a mixture
+# <!-- asked: A product or a mixture of experts' opinions: what differs? | In a product one place with weight has a veto; a mixture loses only that place's share. -->
 #
 # NWGM and marginal differ where places disagree. One multiplies their opinions: a place with a large weight that rules
 # a word out has a veto. The other averages them, and loses only that place's share. So a product is usually surer
@@ -693,33 +703,54 @@ places = n[0].softmax(1)  # (L, K)
 ln_z = nwgm(alpha, n)[1]
 assert_close((alpha[0, :, None] * places.log()).sum(0), geometric_all[0].log() + ln_z)
 
+# %% [markdown]
+# Move the slider. The place with the largest weight finds one word less and less likely, while the other three keep their opinions.
+
 # %% jupyter={"source_hidden": true}
-figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 2.6), layout="constrained", sharey=True)
-for i, (p, weight) in enumerate(zip(places, alpha[0], strict=True)):
-    left.plot(
-        range(1, 6),
-        p,
-        "-o",
-        alpha=0.3 + 0.7 * weight.item(),
-        color=f"C{i}",
-        label=f"weight {weight:.2f}",
+strongest = alpha[0].argmax().item()
+word = geometric_all[0].argmax().item()  # the word that the product likes best
+
+
+def veto(least):
+    """The places' opinions, if the strongest one gives that word only `least`, and what they say together."""
+    opinions = places.clone()
+    others = torch.arange(opinions.shape[1]) != word
+    opinions[strongest, word] = least
+    opinions[strongest, others] *= (1 - least) / opinions[strongest, others].sum()
+    multiplied = nwgm(alpha, opinions.log()[None])[0][0]
+    averaged = marginal(alpha, opinions.log()[None])[0]
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained", sharey=True)
+    words = range(1, opinions.shape[1] + 1)
+    for i, weight in enumerate(alpha[0].tolist()):
+        left.plot(words, opinions[i], "-o", alpha=0.3 + 0.7 * weight, label=f"weight {weight:.2f}")
+    right.plot(words, multiplied, "-D", label="NWGM: multiplied")
+    right.plot(words, averaged, "-s", label="marginal: averaged")
+    left.set(title="four places, each with its opinion", xlabel="word", ylabel="probability")
+    right.set(title=f"together they give word {word + 1}", xlabel="word", ylim=(-0.03, 1))
+    right.text(
+        0.03,
+        0.88,
+        f"{multiplied[word]:.3f} multiplied, {averaged[word]:.3f} averaged",
+        transform=right.transAxes,
     )
-for p, style, name in (
-    (product[0], ":.", f"product, sum Z = {ln_z.exp().item():.2f}"),
-    (geometric_all[0], "-D", "NWGM"),
-    (exact_all[0], "-s", "marginal"),
-):
-    right.plot(range(1, 6), p, style, label=name)
-left.set(
-    title="four places, each with its opinion",
-    xlabel="word",
-    ylabel="probability",
-    xticks=range(1, 6),
+    left.set_xticks(words)
+    left.legend(fontsize=8)
+    right.legend(fontsize=8, loc="upper right", bbox_to_anchor=(1, 0.86))
+    return figure
+
+
+own = places[strongest, word].item()
+Slides(
+    veto,
+    [own, 0.1, 0.03, 0.01, 1e-3, 1e-4, 1e-6, 1e-9],
+    f"what the strongest place gives word {word + 1}",
+    lambda least: f"{least:.2g}",
 )
-right.set(title="multiplied, and averaged", xlabel="word", xticks=range(1, 6))
-left.legend(fontsize=8)
-right.legend(fontsize=8)
-plt.show()
+
+# %% [markdown]
+# The average loses that place's share and no more. The product follows the one voice down: nearly nothing from a place with weight is
+# a veto.
 
 # %% [markdown]
 # ### A whole caption
@@ -740,6 +771,7 @@ print(
 # Over whole paths soft attention misses by 1.59, the bound by 1.72. (Of 20 random decoders, soft attention is the nearer one in 15.)
 #
 # ### In a trained model, word by word
+# <!-- asked: Does soft attention approximate the marginal likelihood (hard attention)? | It comes near it, and nearer to the geometric mean; it lies above it at some words and below at others, so it is no bound. -->
 #
 # At every word of 15 true captions the scenes model looks at each of its 196 places in turn, by your `every_place`, at several
 # temperatures of the softmax, and we compare soft attention, NWGM and bound with the marginal of that one look.
@@ -865,6 +897,7 @@ reveal("NLL of soft attention less the marginal's, nats per word", difference)
 
 # %% [markdown]
 # ## On trial: the price of coverage
+# <!-- asked: How do I tell a difference between trainings from chance (random seeds)? | Give both the same seeds, subtract within each, and ask whether the interval of the mean difference has zero inside. -->
 #
 # The charge: whoever makes a decoder cover the picture pays in likelihood. The witness looked after three of twelve epochs, and saw
 # $\lambda = 1$ cost 0.14 nats per word.

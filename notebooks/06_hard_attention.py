@@ -68,6 +68,7 @@ use_page_style()
 # <!-- index: equation 8 | p(s_ti = 1 given s_j<t, a) = alpha_ti: the place is drawn from the weights | satlib.model.attention.HardAttention.draw | tests/test_hard.py::TestLooking::test_samples_follow_alpha -->
 # <!-- index: equation 9 | z_t = sum_i s_ti a_i: the vector of one place | satlib.model.attention.HardAttention | tests/test_hard.py::TestLooking::test_samples_follow_alpha -->
 # <!-- index: claim: a weight is a probability or an importance | the same alpha, drawn from (hard) or blended with (soft) | satlib.model.attention.HardAttention | tests/test_hard.py::TestLooking::test_outside_of_training -->
+# <!-- asked: Soft or hard attention: what is the difference? | Soft attention reads the weighted mean of all places; hard attention draws one place by the same weights, and reads that. -->
 #
 # > **Paper, section 4.1, equations 8 and 9.** The place of word $t$ is a one-hot vector $s_t$, drawn from the attention
 # > weights, and the context is the annotation vector of that place:
@@ -108,6 +109,7 @@ print("soft attention's context:", (alpha @ a).numpy().round(2))
 # ## A lower bound on the likelihood of a caption
 # <!-- index: equation 10 | the bound L_s = sum_s p(s given a) log p(y given s, a) <= log p(y given a) | satcourse.lessons.estimators.Paths.bound | tests/test_hard.py::TestBound::test_never_above_the_log_likelihood -->
 # <!-- index: claim: hard attention maximises a variational lower bound | all paths of a tiny case enumerated; the gap is a Kullback-Leibler divergence | satcourse.lessons.estimators.every_path | tests/test_hard.py::TestPaths::test_every_path_is_there_once_and_equals_a_walk -->
+# <!-- asked: What is the variational lower bound of hard attention (ELBO, Jensen)? | The mean over paths of log p of the caption; it lies below the logarithm of the mean, by a Kullback-Leibler divergence. -->
 #
 # The data contain captions, but not the *path* $s = s_1, \dots, s_C$ of places behind the words. A caption's
 # probability is a sum over all $L^C$ paths, too many, so the paper maximises something smaller:
@@ -287,6 +289,7 @@ plt.show()
 # %% [markdown]
 # ## Why the gradient cannot pass through the sample
 # <!-- index: claim: hard attention needs Monte Carlo gradients | with the sample held, log p(y given s, a) is a staircase in every weight of the attention: its derivative is zero | satlib.model.attention.HardAttention | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
+# <!-- asked: Why is hard attention not differentiable? | With the sample held, the likelihood is a staircase in each weight of the attention: back-propagation brings it no gradient. -->
 #
 # Draw a path, compute $\log p(y|s,a)$, call `backward()`: nothing reaches the attention. Throw three darts at all 64 paths laid end to
 # end, and turn one weight of the attention network:
@@ -328,6 +331,7 @@ plt.show()
 # %% [markdown]
 # ## The score-function identity
 # <!-- index: equation 11 | gradient of L_s: a likelihood term and a score-function term, summed over paths | satcourse.lessons.estimators.path_gradients | tests/test_hard.py::TestPaths::test_weighed_and_added_up_they_are_the_gradient_of_the_bound -->
+# <!-- asked: How does hard attention learn, then (the log-derivative trick)? | From a second term, the score function, which makes good paths more likely; the attention learns from it alone. -->
 #
 # Both factors of $p(s|a) \log p(y|s,a)$ depend on the weights $W$: two terms. In the one that
 # differentiates $p(s|a)$, the identity $\partial p = p\, \partial \log p$ makes a mean under $p$ again:
@@ -370,13 +374,14 @@ for part in ("attention", "gates_state", "output"):
 # <!-- index: equation 12 | the gradient estimated from N sampled paths | satlib.model.objective.VariationalBound | tests/test_hard.py::TestEstimators::test_mean_is_the_exact_gradient_of_the_bound -->
 # <!-- index: claim: hard attention is equivalent to REINFORCE | exactly so for the attention's weights; the others learn from the likelihood, too | satlib.model.objective.VariationalBound | tests/test_hard.py::TestEstimators::test_mean_is_the_exact_gradient_of_the_bound -->
 # <!-- index: claim: the reward is the log-likelihood of the sentence under the sampled path | log p(y given s, a) multiplies the score | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
+# <!-- asked: What are policy, action and reward in hard attention (REINFORCE, policy gradient)? | The policy is the map, an action is a place, and the reward is the log-likelihood of the caption. -->
 #
 # Eleven words on 196 places give $196^{11}$ paths, so we sample.
 #
 # > **Paper, equation 12.** Draw $\tilde s^n_t$ from $\alpha_t$ for $n = 1, \dots, N$ and take
 # > $$\frac{\partial L_s}{\partial W} \approx \frac1N \sum_{n=1}^N \left[ \frac{\partial \log p(y|\tilde s^n,a)}{\partial W} + \log p(y|\tilde s^n,a)\, \frac{\partial \log p(\tilde s^n|a)}{\partial W} \right] .$$
 #
-# Reinforcement learning calls the second term REINFORCE. The policy is $\alpha_t$, an action is a place, and the reward, paid at the
+# Reinforcement learning calls the second term REINFORCE (a *policy gradient*). The policy is $\alpha_t$, an action is a place, and the reward, paid at the
 # end, is $\log p(y|\tilde s,a)$.
 #
 # Write a loss whose gradient is *minus* the second term, with a number $b$ subtracted from the reward (you will see
@@ -476,6 +481,7 @@ print(
 # ## A baseline changes the variance, not the mean
 # <!-- index: section 4.1 | variance reduction: the moving-average baseline b_k = 0.9 b_{k-1} + 0.1 log p(y given s_k, a) | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
 # <!-- index: claim: a moving-average baseline reduces variance | the exact variance against b is a parabola; measured for every baseline | satlib.model.objective.VariationalBound | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
+# <!-- asked: Does a baseline bias REINFORCE: a constant, or a moving average? | No, if it does not depend on the path just drawn: on average nothing changes, and a good one lowers the noise. -->
 #
 # A reward of -29 pushes down *every* path that is drawn; good ones only recover because bad ones are pushed harder.
 # Subtract a constant $b$, and on average nothing changes:
@@ -552,6 +558,7 @@ plt.show()
 # %% [markdown]
 # ## Which reward teaches which look
 # <!-- index: claim: a look is to be rewarded for the words to come only | the products of earlier words' rewards with the look's score have mean zero | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_reward_to_come -->
+# <!-- asked: What is reward to go (the reward still to come)? | A look cannot have helped words that were out before it: leave their rewards out, and the mean stays the same. -->
 #
 # The paper rewards every look for the whole sentence: the estimate is a sum of each word's log-probability times each
 # look's score. **Three words times three looks: how many of the nine products have mean zero?**
@@ -675,6 +682,7 @@ still.show(board, "> **Run > Run All Cells**, and here are four places to look a
 # %% [markdown]
 # ## The other samples as a baseline
 # <!-- index: claim: other samples are a baseline | leave one out: the mean reward of a caption's N - 1 other samples | satlib.model.objective.VariationalBound | tests/test_hard.py::TestTerms::test_leave_one_out -->
+# <!-- asked: What is RLOO (leave one out)? | Each sample of a caption is judged by the mean reward of the caption's other samples, never by its own. -->
 #
 # A single average finds easy captions good and hard ones bad, wherever the model looked. So draw $N$ paths of
 # *this* caption, and judge each by the others:
@@ -729,6 +737,7 @@ print("left, in nats:", {name: round(value, 1) for name, value in left_over.item
 # <!-- index: section 4.1 | with probability 0.5 for a given image the sample is replaced by its expectation | satlib.model.objective.coins | tests/test_hard.py::TestLooking::test_coins_are_per_image -->
 # <!-- index: claim: mixing in the expectation reduces variance | and it is biased: its mean is the gradient of another objective, known exactly | satlib.model.objective.coins | tests/test_hard.py::TestEstimators::test_what_claims_no_unbiasedness_is_seen_to_be_biased -->
 # <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias | satcourse.checks.ex06.gumbel_softmax | tests/test_exercises.py -->
+# <!-- asked: Gumbel-softmax (straight-through) or REINFORCE? | The Gumbel-softmax has less noise and a bias: here it is ahead with few samples, and behind with many. -->
 #
 # The paper has one more trick. With probability 0.5, for a given image, it replaces the sample by its expectation: soft
 # attention, which has no noise but another objective, and so is biased.
@@ -913,6 +922,7 @@ plt.show()
 
 # %% [markdown]
 # ## Tighter bounds
+# <!-- asked: What do IWAE and VIMCO add? | More paths inside the logarithm: the bound and its gradient come nearer to those of the likelihood. -->
 #
 # (Part 2 does not need this.) What we want is $\log p(y|a)$, not $L_s$. Put more paths inside the logarithm, and the bound
 # $L_K = E\big[\log \frac1K \sum_k w_k\big]$ with $w_k = p(y|s^k,a)$ climbs from $L_1 = L_s$ to $\log p(y|a)$ (IWAE, 2016). Its gradient
@@ -982,6 +992,7 @@ for K, estimates in rows.items():
 # <!-- index: section 4.1 | the entropy term lambda_e H[s] | satlib.model.attention.entropy | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
 # <!-- index: section 4.1 | the learning rule with lambda_r, lambda_e and b: each term a line of VariationalBound | satlib.model.objective.VariationalBound.forward | tests/test_hard.py::TestTerms::test_sentence_reward_against_the_moving_average -->
 # <!-- index: claim: the doubly stochastic term is for soft attention | on alpha it pays for even maps; the floor of a hard path is a constant and teaches nothing | satlib.model.objective.doubly_stochastic_penalty | tests/test_hard.py::test_the_penalty_is_off_unless_asked_for -->
+# <!-- asked: Where is hard attention in the code? | `estimator` is its whole loss: likelihood, score function with a baseline, and entropy. -->
 #
 # > **Paper, section 4.1.** With the entropy $H[s]$, added to reduce the variance further, the learning rule is
 # > $$\frac{\partial L_s}{\partial W} \approx \frac1N \sum_{n=1}^N \left[ \frac{\partial \log p(y|\tilde s^n,a)}{\partial W} + \lambda_r \big(\log p(y|\tilde s^n,a) - b\big) \frac{\partial \log p(\tilde s^n|a)}{\partial W} + \lambda_e \frac{\partial H[\tilde s^n]}{\partial W} \right] .$$
@@ -1029,6 +1040,7 @@ def estimator(
 # ## Train it, and train the control
 # <!-- index: claim: hard maps are sharper than soft ones | entropy of both, trained on the same scenes, beside a control, and on photographs | satlib.evaluation.maps.sharpness | tests/test_hard.py::TestTerms::test_entropy_and_movement_by_hand -->
 # <!-- index: claim: hard attention is less stable to train than soft | the error of one sampled gradient, and both kinds trained further from the same weights | satcourse.lessons.further.train | tests/test_hard.py::TestEstimators::test_every_baseline_has_less_noise_than_none -->
+# <!-- asked: Hard attention trains, but what does the score function do? | Less than it seems: without it the gain is as large, as the words learn to live with samples; it sharpens the maps. -->
 #
 # We train the decoder of the shipped `scenes-soft` for 100 more steps of Adam: with hard attention and your loss, and as
 # the control with soft attention and the ordinary likelihood, on the same captions in the same order. A second control has your loss without
@@ -1176,6 +1188,7 @@ show_photographs(figure)
 # %% [markdown]
 # ## At test time: expected, most probable, or a sample
 # <!-- index: claim: at test time hard attention may look in three ways | expected context, most probable place, a sample; the official code takes the expected one | satlib.model.captioner.Captioner.looking | tests/test_hard.py::TestTraining::test_evaluated_by_each_look -->
+# <!-- asked: How does hard attention generate: a sample, the most probable place, or the expectation? | The official code reads the expectation; on drawn scenes the other two are right nearly as often. -->
 #
 # To generate, the official code reads the expected context, like soft attention. It could also read the most probable place, or throw
 # darts. **With the expected context 97
@@ -1216,6 +1229,7 @@ reveal("percent right with darts", with_look["sample"])
 
 # %% [markdown]
 # ## And on photographs?
+# <!-- asked: I trained hard attention, and its maps are nearly uniform: a bug? | Not necessarily: one of our runs has nearly even maps, too; another's are sharper than soft attention's. -->
 #
 # In the paper hard attention wins: on Flickr8k its BLEU-4 is 21.3, soft attention's 19.5. [Ours](../docs/results.md) with
 # EfficientNet-Lite0, one training each, the hard one by a mix again, are equally good (22.8 and 22.6), and its maps are sharper (entropy 3.26 against
@@ -1223,6 +1237,9 @@ reveal("percent right with darts", with_look["sample"])
 
 # %% [markdown]
 # ## From REINFORCE to RLHF, on one page
+# <!-- asked: What have RLHF, PPO and GRPO to do with REINFORCE? | The same loss with words for places; a table compares the rewards and the baselines. -->
+# <!-- asked: What is the baseline of self-critical training (SCST)? | The reward of the greedy caption, where RLOO takes the mean of the other samples. -->
+# <!-- asked: Is GRPO biased (standard deviation, length)? | Subtracting the mean only scales the gradient; the divisions change what is maximised, and Dr. GRPO drops both. -->
 #
 # Put *words* in place of places, and a *reward from outside* in place of the likelihood. `score_loss` stays as it is.
 #
@@ -1232,7 +1249,7 @@ reveal("percent right with darts", with_look["sample"])
 # | $\alpha_t$ | the next-token distribution: the *policy* |
 # | reward $\log p(y \mid \tilde s, a)$ | a reward model of human preference (RLHF), or a checker of answers (RLVR) |
 # | moving average $b$, one number for all | a value network, a number for each state (PPO) |
-# | the other samples | RLOO (Ahmadian et al., 2024) |
+# | the other samples | RLOO (Ahmadian et al., 2024; self-critical training, SCST, takes the greedy caption instead) |
 # | less the mean of all samples, divided by their standard deviation | GRPO (Shao et al., 2024) |
 #
 # PPO and GRPO also stop paying for a token's probability once it has changed much, and RLHF adds a KL penalty for leaving the first policy. GRPO as published divides each completion's loss by its length, and has
@@ -1266,6 +1283,7 @@ assert_close(r - r.mean(1, keepdim=True), 3 / 4 * (r - leave_one_out(r)))
 # both.
 #
 # ## Rewards at work
+# <!-- asked: How do I train a captioner with reinforcement learning? | Sample some captions of each picture, reward each, compare it with the others, and step: `practise`. -->
 #
 # The policy is the soft decoder. The judge checks answers, as one can for mathematics and programs, and has
 # taste as well: a caption that is right in everything *and* has at most twelve words earns 1, any other 0. We practise on 300 new scenes
@@ -1426,6 +1444,8 @@ reveal("please the judge after, percent", percent(after[1]))
 
 # %% [markdown]
 # ## On trial: what the rewards taught
+# <!-- asked: After rewards all samples are alike (entropy, mode collapse): is that normal? | It is the bill, here too: the entropy of a caption and the number of different words fall. -->
+# <!-- asked: Does reinforcement learning teach anything new (pass@k)? | Here less than it seems: in many tries the old policy finds most of it, too; rewards made likely what was rare. -->
 #
 # A policy can learn what it could not do, or merely repeat what it did best; the mean rises both ways. Write the control: how likely is it
 # that of $k$ tries, any $k$ of the $N$ at a scene, at least one succeeds? It rises for $k = N$ only if more scenes are within reach of $N$ tries. (Of

@@ -70,6 +70,7 @@ def key(figure, true, false):
 # # Decoding
 #
 # ## A model is a table of next words
+# <!-- asked: What does an autoregressive captioner compute? | The probability of the next word after any words; that of a caption is the product over its words and its end mark. -->
 #
 # A captioner gives $p(y_t \mid a, y_1, \dots, y_{t-1})$; the probability of a caption is the product over its words and its end
 # mark. Here is a captioner that you can read: one photograph, a dog, and a table of next words.
@@ -111,6 +112,7 @@ print(f"{len(captions)} captions; the likeliest: {' '.join(best)}, p = {captions
 
 # %% [markdown]
 # ## Greedy decoding
+# <!-- asked: Does greedy decoding find the likeliest sentence? | No: here its caption has half the probability of the likeliest one, since it never looks back. -->
 #
 # With nine captions one can try everything; with 2,500 words one cannot. The simplest way out is greed: always the likeliest next word,
 # until the end mark, `END`, or until there are `longest` words. A model is a function here: `next_words(prefix)` takes a tuple of
@@ -149,6 +151,8 @@ tree_figure(story, best=chosen)
 
 # %% [markdown]
 # ## Beam search
+# <!-- asked: What is beam search, and is exhaustive search a beam, too? | It keeps the likeliest few beginnings; width 1 is greedy decoding, and a beam that drops nothing is exhaustive search. -->
+# <!-- asked: What if no beam ends (complete_seqs is empty)? | Then `beam_search` returns an empty list and minus infinity. -->
 #
 # So keep several beginnings in the race. At each step, extend every living one by every word that may follow, and keep the
 # `width` best of all these. Those that end with the end mark are finished and grow no more. In the end the likeliest *finished*
@@ -272,6 +276,7 @@ plt.show()
 
 # %% [markdown]
 # ## Sampling
+# <!-- asked: What do temperature and top_p (nucleus sampling) do? | A temperature below 1 thins the tail, which does the harm, and top_p cuts it off: then captions are right nearly as often as greedy ones. -->
 #
 # Sampling draws each word with its probability. That gives variety, and accidents: many words that are each unlikely are quite likely
 # together. A *temperature* $T$ below 1 sharpens every distribution ($p^{1/T}$, normalised again). *Nucleus sampling*, the `top_p` of
@@ -350,8 +355,10 @@ for name, lines in ways.items():
 # %% [markdown]
 # ## Length, and what a wider beam does to it
 # <!-- index: claim: a wider beam finds likelier captions, not better ones | beam width against log p, length and exact match | satlib.model.search.beam_search | tests/test_decoding.py::test_a_full_beam_is_exhaustive_search -->
+# <!-- asked: Why are captions of a wider beam short, or worse than greedy ones? | A wider beam finds likelier captions, and these tend to be shorter; they are not better. -->
+# <!-- asked: Why divide log p by the length (length normalisation)? | Each further word makes a caption less likely, so long ones have a handicap; the division makes captions longer again. -->
 #
-# Each further word makes a caption less likely, so long ones have a handicap. The usual remedy ranks captions by
+# Each further word makes a caption less likely, so long ones have a handicap. The usual remedy (*length normalisation*) ranks captions by
 # $\log p(y \mid a) / C^{\gamma}$, where $C$ counts the words, END included. Is a caption better for being likelier?
 
 
@@ -408,6 +415,8 @@ plt.show()
 # # Judging
 #
 # ## BLEU, by hand
+# <!-- asked: How is BLEU-4 computed: over the corpus, or as a mean of sentences? | Hits and n-grams are summed over all captions before they are divided; then come the four precisions' geometric mean. -->
+# <!-- asked: Is a BLEU of 0.22 or of 22 right (0 to 1, or percent)? | Both are the same score: `bleu` returns 0 to 1, and what is printed is a hundred times that. -->
 #
 # An *$n$-gram* is a run of $n$ words. BLEU asks what share of a caption's runs of one to four words occurs in some reference. "Star star
 # star" against "a star" must not get three hits, so each $n$-gram is *clipped*: it counts at most as often as in the reference that has
@@ -520,6 +529,7 @@ print(f"BLEU-4 of 120 true captions: yours {100 * by_hand:.4f}, by the COCO tool
 # %% [markdown]
 # ## BLEU without brevity penalty
 # <!-- index: claim: BLEU is reported without brevity penalty | what captions cut short score with and without it | satlib.evaluation.metrics.bleu | tests/test_metrics.py::test_brevity_penalty_by_hand -->
+# <!-- asked: What is the brevity penalty for? | Without it captions cut to four words score above whole ones, although none of them is right. -->
 #
 # > **Paper, section 5.1** (in our words). BLEU is reported *without* a brevity penalty; it has its critics, so METEOR is
 # > reported as well.
@@ -564,6 +574,7 @@ plt.show()
 # %% [markdown]
 # ## Before two rows are compared
 # <!-- index: section 5.2 | what has to be equal before two rows of a table are compared | satlib.evaluation.table.rows | tests/test_table.py::test_published_figures_are_as_printed -->
+# <!-- asked: Is one point of BLEU a real difference (significance, bootstrap)? | Score both models on photographs drawn again and again: if the interval of the lead holds 0, this split cannot tell. -->
 #
 # > **Paper, section 5.2.** Three things make comparison hard: the encoder, single models against ensembles, and the split.
 #
@@ -653,6 +664,7 @@ plt.show()
 
 # %% [markdown]
 # ## CIDEr: what is said of *this* picture
+# <!-- asked: How is CIDEr computed, and what is CIDEr-D? | As the cosine of n-grams weighted by how much they tell (tf-idf); CIDEr-D also punishes repetition and length. -->
 #
 # CIDEr weighs each $n$-gram by how much it tells: its count times $\log(\text{pictures} / \text{pictures whose references have it})$
 # (tf-idf). The score is the cosine between a caption's vector of $n$-grams and that of a reference, averaged over the references and over
@@ -743,6 +755,7 @@ plt.show()
 
 # %% [markdown]
 # ## What they miss: captions made wrong on purpose
+# <!-- asked: What do BLEU, METEOR and CIDEr not see? | What is true: a reversed relation scores above a true caption in other words by BLEU and CIDEr. -->
 #
 # Now damage a reference, and score it against the other four: swap its two colours, reverse its relation ("above", "below"), shuffle its
 # words, or take another scene's. For comparison, a true caption in other words: "a huge red star over a tiny blue disc". (METEOR, the paper's other metric, also matches stems and synonyms.)
@@ -821,6 +834,7 @@ plt.show()
 
 # %% [markdown]
 # ## What is true: CHAIR
+# <!-- asked: How do I measure hallucination (CHAIR)? | Count the objects that captions mention and the picture does not hold; but who says little invents little. -->
 #
 # So ask about the truth. CHAIR (Rohrbach et al., 2018) counts the objects that captions mention and the picture does not hold: CHAIR$_i$ is their
 # share of all objects mentioned, CHAIR$_s$ the share of captions with any.
@@ -929,6 +943,7 @@ plt.show()
 
 # %% [markdown]
 # ## A model as the judge
+# <!-- asked: Can a model judge captions (CLIPScore, LLM as a judge)? | It sees damage that CIDEr misses, but it prefers its own false captions to true ones. -->
 #
 # Nowadays one asks a large model whether a caption is true of a picture. CLIPScore takes the cosine of CLIP's vectors of the two. Here is a small judge: give a captioner a picture *and* a caption, and $\log p(y \mid a) / C$ says how well they
 # fit. Does `scenes-hard` put the true caption in other words above the false ones?
@@ -998,6 +1013,7 @@ print("scenes-hard itself writes:", *itself, sep="\n  ")
 # %% [markdown]
 # ## References, scored like captions
 # <!-- index: claim: whether human captions are a ceiling for BLEU depends on the data | references against references, on scenes and on Flickr8k, beside the model | satlib.evaluation.metrics.bleu | tests/test_metrics.py::test_bleu_and_cider_equal_pycocoevalcap -->
+# <!-- asked: Can a captioner score higher than people (human references)? | Yes, by BLEU-4, while being right less often: it prefers the common wording, which agrees with many. -->
 #
 # How good is a good score? Score each reference against the other four, and the model against the same four.
 
@@ -1039,6 +1055,8 @@ print(
 # %% [markdown]
 # ## Teacher forcing gives a false BLEU
 # <!-- index: claim: teacher forcing gives a false BLEU | BLEU of teacher-forced outputs against that of generated captions | satlib.evaluation.evaluate.generate | tests/test_decoding.py::test_log_probability_and_maps_are_those_of_the_words -->
+# <!-- asked: Why is a validation BLEU with teacher forcing wrong? | The likeliest words after true words are no caption: single words are often right, but the runs that BLEU-4 counts break. -->
+# <!-- asked: What is exposure bias, which scheduled sampling is meant to cure? | A decoder that is always told the true word never has to live with its own; nearly none of its forced lines is a sentence. -->
 #
 # Back to the riddle. In training, the decoder sees the *true* words before each word, and its likeliest word at each step comes for free.
 # It is tempting to call these its caption. **What percentage of such lines are sentences of the scenes' grammar?**
@@ -1095,7 +1113,7 @@ reveal("sentences, percent", forced_scores["forced"][2])
 # 2.5 percent.
 
 # %% [markdown]
-# "A big striped striped star": the model never has to live with its own words. Single words are often right, but the runs that BLEU-4
+# "A big striped striped star": the model never has to live with its own words (*exposure bias*; *scheduled sampling* mixes some of them in). Single words are often right, but the runs that BLEU-4
 # counts break: 64 instead of 81.
 #
 # And on photographs, there is the riddle's answer. Forced words of EfficientNet-Lite0's model (not VGG-19's, as in the riddle) nearly keep their BLEU-1, 63.2 beside 64.7, and
@@ -1104,6 +1122,7 @@ reveal("sentences, percent", forced_scores["forced"][2])
 
 # %% [markdown]
 # ## On trial: the liar
+# <!-- asked: What is SPICE, and does it see lies? | It compares sets of facts, not runs of words: here a liar with a high BLEU is convicted, a reversed relation hardly. -->
 #
 # A BLEU-4 of 70 looks good in any table. So write a liar. From the five true references of a scene it makes a sentence of the scenes'
 # grammar that is *false* and has a BLEU-4 of 70 or more against these five. `OPPOSITES` has a wrong

@@ -78,6 +78,9 @@ from satlib.model.objective import word_losses
 
 # %% [markdown]
 # ## Before the first step
+# <!-- asked: What is perplexity, and is a loss of 2.5 good? | Perplexity is the exponential of the loss; compare with two losses known in advance, ln K and that of the words' frequencies. -->
+# <!-- asked: How do I test a training loop (overfit one batch)? | Its first loss is ln K, and one small batch can be learnt by heart, but even with wrong pictures: that shows less than it seems. -->
+# <!-- asked: The loss falls: does that show that attention learns (gradient flow)? | No: with the attention cut off from its gradients it falls as well; look at the first gradients of each part. -->
 #
 # A training loop with a bug seldom crashes. It trains, a little worse than it could. So test it while a test takes seconds, on 500 drawn
 # scenes with five captions each. As in the paper the encoder is frozen, and computes its annotation vectors once; unlike the paper's, it
@@ -118,7 +121,7 @@ def small(**settings) -> Decoder:
 
 
 # %% [markdown]
-# Two losses are known in advance, in nats per word. An untrained model should give all $K$ words the same probability: what is its
+# Two losses are known in advance, in nats per word (the exponential of a loss is the *perplexity*). An untrained model should give all $K$ words the same probability: what is its
 # loss? And a model that looks at nothing can still learn how often each word occurs, $p_k$: what is its best loss? Only a loss below
 # that has to do with pictures or with the order of words.
 
@@ -219,6 +222,7 @@ for attends in (True, False):
 # ## The parts of a step
 #
 # ### A rate that rises and falls
+# <!-- asked: Why warm-up, and what is a cosine schedule for the learning rate? | At first Adam does not know how large gradients are, so the rate rises; then it falls like half a cosine to nearly 0. -->
 #
 # At the start Adam does not know yet how large gradients are, so the learning rate rises over some *warm-up* steps; at the end small steps
 # reach what large ones jump over. The highest rate is multiplied by two factors. One rises in a line over the first `warmup`
@@ -241,6 +245,7 @@ def learning_rate(step: int, steps: int, warmup: int, highest: float) -> float:
 
 # %% [markdown]
 # ### Accumulation
+# <!-- asked: How do I accumulate gradients when a batch does not fit (out of memory)? | Multiply the mean loss of each part by its share of the words: the sum is the gradient of one pass, up to rounding. -->
 #
 # You want batches of 64 captions, and only 24 fit. Then run three passes, of 24, 24 and 16, and take one step: `backward()` *adds* to
 # `.grad`. Each pass has the mean loss of its own *words*. By what must it be multiplied, so that the sum is the gradient of the mean over
@@ -298,6 +303,7 @@ for name, value in off.items():
 # divides by the size of gradients, would hardly complain: so such bugs last.
 #
 # ### Clipping
+# <!-- asked: What does gradient clipping do (exploding gradients)? | If all gradients together are longer than a limit, they are scaled down to it, and the direction stays. -->
 #
 # Now and then a batch gives such a large gradient that one step ruins the model. So if the norm of *all* gradients together, as one long vector, is
 # above a limit, all are scaled down to it, and the direction stays: `nn.utils.clip_grad_norm_(decoder.parameters(), 5.0)`, after the last
@@ -305,6 +311,7 @@ for name, value in off.items():
 
 # %% [markdown]
 # ### Mixed precision
+# <!-- asked: float16 or bfloat16, and why a GradScaler? | float16 loses small gradients unless the loss is scaled; bf16 keeps their range, but has few bits. -->
 #
 # <!-- index: claim: bf16 keeps float32's range and an 8-bit significand | gradients that float16 loses and bf16 does not | satlib.model.objective.word_losses | tests/test_training.py -->
 #
@@ -494,6 +501,7 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
 # <!-- again: EPOCHS, WARMUP, HIGHEST = 3, 10, 8e-3 to EPOCHS, WARMUP, HIGHEST = 3, 1, 8e-3 -->
 #
 # ### Which optimiser?
+# <!-- asked: Adam or Muon? | On this task Muon's runs end lower than Adam's, and take a little longer. -->
 #
 # To Adam, which divides each gradient by its usual size, a matrix is a bag of numbers. Muon (Jordan et al., 2024) takes a mean of the last
 # gradients, $M = U S V^\top$, and steps along $U V^\top$ (nearly), at the same speed in
@@ -517,6 +525,7 @@ plt.show()
 
 # %% [markdown]
 # ## Stopped and resumed
+# <!-- asked: How do I resume a training: is the optimiser's state needed? | Yes, and the random state and the place in the data: then every bit is the same; from weights alone it is another experiment. -->
 #
 # <!-- index: section 4.3 | stochastic gradient descent with adaptive learning rates: the state that a stopped training must keep | satlib.training.loop.train | tests/test_resuming.py -->
 #
@@ -602,6 +611,7 @@ print(
 
 # %% [markdown]
 # ## Several processes, one training run
+# <!-- asked: Why do several GPUs (DistributedDataParallel, DDP) give other gradients? | A plain average of unequal parts is wrong: multiply each loss by the number of ranks times its share of the words. -->
 #
 # <!-- index: claim: gradients averaged over processes are those of one | weighted by their words; two gloo processes against one | satlib.training.distributed.Ranks | tests/test_distributed.py::TestEquality::test_soft -->
 #
@@ -711,6 +721,7 @@ reveal("plain average, percent", 100 * wrong["plain"])
 
 # %% [markdown]
 # ## A real run, from its log
+# <!-- asked: The loss falls and BLEU does not: which epoch is the best (early stopping, overfitting)? | The two part ways late in training, so stop on BLEU; too little patience can stop before the best epoch. -->
 #
 # `flickr8k-lite0-tuned` trained an encoder, EfficientNet-Lite0, with the decoder, on Flickr8k's 6,000 training photographs and an NVIDIA
 # H200. Its log has the negative log-likelihood (NLL) in nats per word and the BLEU-4 on dev. Beside it is an older run of `flickr8k-paper-soft`: 1,000
@@ -747,7 +758,7 @@ print(f"nine epochs on the H200: {minutes:.1f} minutes")
 # too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing, as long as its likeliest word stays the
 # likeliest. Here it falls in the end, too, from 17.6 to 15.2.
 #
-# > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU.
+# > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU (*early stopping*).
 
 
 # %%
@@ -775,6 +786,7 @@ for patience in (1, 3, 10):
 #
 # ### Training the encoder, too
 # <!-- index: section 4.3 | fine-tuning the encoder: its own learning rate, frozen batch statistics | satlib.model.encoders.freeze_statistics | tests/test_fine_tuning.py -->
+# <!-- asked: Should I fine-tune the encoder (CNN), and at which rate? | The run shown did, at a quarter of the decoder's rate, and scored higher; but it differs in more than that. -->
 #
 # The encoder of `flickr8k-lite0-tuned` learned at a quarter of the decoder's rate; both rates rose over 400 batches. Its photographs have
 # 448 pixels, so $14 \times 14$ places instead of $7 \times 7$. The [test split's](../docs/results.md) CIDEr is 61.9, where `flickr8k-lite0-soft`,
@@ -797,6 +809,7 @@ for patience in (1, 3, 10):
 
 # %% [markdown]
 # ### A hundred photographs of your own
+# <!-- asked: Can I train on my own photographs, and how many (fine-tuning, catastrophic forgetting)? | A hundred help a trained captioner; the old data seem to be forgotten, and not if some are mixed in. -->
 #
 # [A benchmark](../benchmarks/own_photographs.py) let the captioner of Flickr8k, which knows people and dogs, learn from 25 to 694
 # photographs of COCO, with its decoder alone, in small steps (`own-folder-further`). Before, its CIDEr was 65 on Flickr8k and 35 on COCO.
@@ -825,11 +838,12 @@ learnt = {row["own"]: row for row in rows if not row["old"]}
 
 # %% [markdown]
 # With 100 it is 41, after four minutes of one core, and 57 with 694, after nineteen. On Flickr8k 60 of
-# 65 are left, then 57: it seems to forget. With as many of Flickr8k's photographs mixed in, it does not: 68 there and 40 on COCO with 100, 66
+# 65 are left, then 57: it seems to forget (*catastrophic forgetting*). With as many of Flickr8k's photographs mixed in, it does not: 68 there and 40 on COCO with 100, 66
 # and 50 with 400. (Each is one training. The bars are 95 % intervals over the same dev photographs: whether they overlap proves nothing.)
 
 # %% [markdown]
 # ## What a step costs
+# <!-- asked: Why is my GPU not busy: what batch size? | A small step probably waits for Python: four times the captions take little more time, so try a larger batch first. -->
 #
 # <!-- index: section 4.3 | what training costs: time of a step, memory, an epoch in seconds | satlib.training.loop.train | tests/test_training.py -->
 #
@@ -906,6 +920,7 @@ print(
 
 # %% [markdown]
 # ## What the test split says
+# <!-- asked: How much does attention gain on Flickr8k? | With VGG-19 a little, by BLEU-4 and METEOR; with EfficientNet-Lite0 no difference is certain; on drawn scenes very much. -->
 #
 # <!-- index: section 5.3 | Table 1 with satlib's own rows | satlib.evaluation.table.rows | tests/test_table.py -->
 #
@@ -935,6 +950,7 @@ for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-
 
 # %% [markdown]
 # ## On trial: a timing
+# <!-- asked: How do I compare the speed of two versions (benchmark)? | Let them take turns, and ask how often a fair coin would win as many rounds; a placebo, a step against itself, tests the test. -->
 #
 # "bf16 is slower." "A step with 1,024 captions takes less time than one with 512." "`torch.compile` nearly doubles the speed." But others used the
 # machine, too, and in another hour the same step took twice as long.

@@ -179,6 +179,8 @@ plots.attention_figure(
 # ## The pointing game
 # <!-- index: section 5.4 | a map drawn: upsampled by 2^4 = 16, then a Gaussian | satlib.evaluation.plots.upsample | tests/test_plots.py::test_upsampled_maps_equal_scipys_gaussian -->
 # <!-- index: claim: alignments agree with human intuition | the peak of a word's map on what it names, against chance and against a map that ignores the word | satlib.evaluation.maps.measure | tests/test_maps.py::test_measures_by_hand -->
+# <!-- asked: How do I draw an attention map on the picture (upsample, smooth, overlay)? | Enlarge the weights 16 times and smooth them with a Gaussian; but measure on the grid, since smoothing flattens the peak. -->
+# <!-- asked: How do I measure whether attention looks at the right object (pointing game)? | Ask whether the map's peak is on what the word names, and ask the same of maps that ignore the word. -->
 #
 # > **Paper, section 5.4.** The learned alignments agree very strongly with human intuition. To draw a map, its weights are
 # > enlarged by $2^4 = 16$ and smoothed with a Gaussian.
@@ -319,6 +321,7 @@ reveal("soft attention, percent of the words with their peak on the object", gam
 
 # %% [markdown]
 # ### The light is below the object
+# <!-- asked: My attention map is beside the object, or below it: a bug? | No: nothing in the loss says that the vector of a place must describe that place, and it sees several cells. -->
 #
 # Each dot is the peak of a word's map, seen from the middle of its object, where the lines cross; the diamond is the mean.
 
@@ -366,6 +369,7 @@ for title, axis in (("upside down", 0), ("left to right", 1)):
 
 # %% [markdown]
 # ## The same on photographs
+# <!-- asked: The map misses the object on photographs (grounding): is that expected? | Over a frozen encoder, yes: maps lose to pointing at the middle of the picture; with an encoder that was trained, too, they win. -->
 #
 # On photographs of Flickr8k, people drew boxes around what each phrase of a caption names (Flickr30k Entities). The decoder reads what a
 # person wrote, and we measure the map of each phrase's last word: its *mass* in the boxes, and whether its *peak* is in one. The
@@ -435,6 +439,7 @@ reveal(
 # %% [markdown]
 # ## Mistakes, and what the maps say about them
 # <!-- index: claim: maps let one see why a mistake was made | wrong words counted: looked right and named wrong, or looked wrong | satcourse.lessons.mistakes.scene_mistakes | tests/test_maps.py::test_measures_by_hand -->
+# <!-- asked: Do attention maps show why a caption is wrong? | Seldom: nearly all false words looked right and named wrong. -->
 #
 # > **Paper, section 5.4 and figure 5.** The maps of captions with mistakes give an intuition of why the mistakes were made.
 #
@@ -646,6 +651,7 @@ print(
 # %% [markdown]
 # ## Is attention an explanation?
 # <!-- index: claim: attention explains the word | the map of a word moved by force: the word follows | satcourse.widgets.steering.look_again | tests/test_steering.py::test_one_step_written_out -->
+# <!-- asked: Is attention an explanation? | In part: with the light on the other object most words of soft attention follow it, those of hard attention less; limits are listed. -->
 #
 # Jain and Wallace (2019) found text classifiers that answer alike under very different attention; Wiegreffe and Pinter (2019) replied
 # that it depends on what you call an explanation. Take a word that is true of one object and false of the other, and replace
@@ -760,6 +766,7 @@ reveal(
 # %% [markdown]
 # ## Words that name nothing
 # <!-- index: claim: attention can look at non-object regions | where "a", "is", "to the left of" look, and whether they need to | satcourse.widgets.steering.look_again | tests/test_steering.py::test_where_it_looks_by_itself_it_says_the_same -->
+# <!-- asked: Where does attention look for words like "a" and "is"? | Somewhere, as weights sum to one; but under an even map all articles stay as they are, and most words of relation. -->
 #
 # At every word $\alpha_t$ sums to 1, so the model must look somewhere, for "is" as for "circle". Does "is" need its light?
 
@@ -805,6 +812,7 @@ for name in models:
 
 # %% [markdown]
 # ## Force a word
+# <!-- asked: If I change a word of the caption, does attention follow? | Not here: a colour changed by force leaves the light where it was. -->
 #
 # Click on the picture to move the light, or press a word beside the sentence; the words before it stay.
 
@@ -882,6 +890,7 @@ for name, model in models.items():
 
 # %% [markdown]
 # ## On trial: two cures
+# <!-- asked: Would a better attention map mend a wrong caption? | No more than a placebo does: the model's own map, moved by a cell, cures about as many words as one drawn over the object, or more. -->
 #
 # But a false word may stand on an edge, so that any push tips it. Medicine compares a drug with a *placebo*, which does all that the drug
 # does, except what is supposed to help.

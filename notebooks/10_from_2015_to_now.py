@@ -77,11 +77,15 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # | decide how much of the picture to use | the gate $\beta_t$ | what is read is *added*, and may be small |
 #
 # The second row is the boldest. [Notebook 01](01_attention_before_images.ipynb) had a cure for a state that must carry a sentence:
-# look back. So the words will look at the words, by the same function with which they look at the picture.
+# look back. So the words will look at the words (*self-attention*), by the same function with which they look at the picture (*cross-attention*).
 
 # %% [markdown]
 # ## Where to look, with several heads
 # <!-- index: claim: one map for each word is a choice | several maps for each word: heads, each with a share of the numbers | satlib.model.transformer.Layer | tests/test_transformer.py::test_it_is_that_of_torch -->
+# <!-- asked: Query, key and value in a Transformer: which are they in the paper of 2015? | They are equations 4 to 6 with a dot product for the perceptron, and with a projection of a_i to read. -->
+# <!-- asked: What is multi-head attention, in code? | Each head has its share of the numbers and its own softmax, and what they read is joined again: `weights` and `read`. -->
+# <!-- asked: What is a causal (look-ahead) mask, and who may look at whom? | A word looks at the words up to itself and at all places, a place at all places and no word; `visible` makes the mask. -->
+# <!-- asked: Is True in an attention mask "look" or "do not look"? | Here True means look, as in `scaled_dot_product_attention`; in `nn.MultiheadAttention` it means the opposite. -->
 #
 # > **Vaswani et al. (2017), section 3.2.** Queries $Q$ ask, keys $K$ are asked, values $V$ are read:
 # > $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\Big(\frac{QK^\top}{\sqrt{d_k}}\Big)\,V .$$
@@ -90,7 +94,7 @@ plt.rcParams["figure.constrained_layout.use"] = True
 #
 # These are equations 4 to 6 of our paper with a dot product for the perceptron, and a projection of $a_i$ to read ([notebook
 # 04](04_soft_attention.ipynb) shows what the root is for). Heads are new: one softmax holds one opinion about where to look, and four
-# hold four. Where a mask is False, a query may not look.
+# hold four (*multi-head attention*). Where a mask is False, a query may not look (in `nn.MultiheadAttention`, where it is True).
 
 
 # %% tags=["task:10.1"]
@@ -144,7 +148,7 @@ def read(alpha: Tensor, v: Tensor) -> Tensor:
 
 # %% [markdown]
 # Who may look at whom? A word looks at all places, and at the words up to itself: when a caption is written, those after it do not
-# exist. A place looks at all places and at no word: the picture was there first. With no places at all, `visible(0, C)` is the mask that
+# exist. A place looks at all places and at no word: the picture was there first. With no places at all, `visible(0, C)` is the mask (*causal*, or look-ahead) that
 # makes a language model.
 
 
@@ -181,11 +185,14 @@ assert_close(read(weights(q, k, 2, visible(0, 6)), v), theirs.transpose(1, 2).fl
 
 # %% [markdown]
 # ## A decoder without a state
+# <!-- asked: Self-attention or cross-attention: what is the difference? | One class, `Look`, does both: words look at words, then words look at places. -->
+# <!-- asked: Why positional encoding? | A softmax over keys does not know their order, so sines and cosines of its number are added to each word. -->
+# <!-- asked: What do residual connections and layer normalisation (pre-norm) do? | What is read is added, so nothing is overwritten and the gradient passes whole; a LayerNorm comes before each part. -->
 #
 # A layer *adds* three things to a word's vector: what it has read from the words, what it has read from the places, and what a small
-# network makes of both. In a sum nothing is overwritten, and the gradient passes whole (a *residual* path). Before each, a *LayerNorm*
+# network makes of both. In a sum nothing is overwritten, and the gradient passes whole (a *residual* path, against *vanishing gradients*). Before each, a *LayerNorm* (layer normalisation)
 # brings the word's $d$ numbers to mean 0 and variance 1, then scales and shifts them as learned.
-# A softmax over keys does not know their order, so `positions` adds to each word sines and cosines of its number.
+# A softmax over keys does not know their order, so `positions` adds to each word sines and cosines of its number (*positional encoding*).
 
 
 # %%
@@ -242,6 +249,7 @@ class TransformerDecoder(nn.Module):
 # There is no loop over the words: all positions are done at once.
 #
 # ## Train it
+# <!-- asked: Is there a captioner with a Transformer decoder? | Yes: it trains here on the same scenes and vectors as the LSTM, with fewer weights. -->
 #
 # The rest is as in [notebook 04](04_soft_attention.ipynb): 500 drawn scenes, the vectors of the frozen encoder, four
 # epochs. The new decoder has 546,000 weights, the LSTM 740,000.
@@ -296,9 +304,10 @@ train(decoder.parameters(), 2e-3, caption_loss)
 
 # %% [markdown]
 # ## Keep what does not change
+# <!-- asked: What is a KV cache: why keys and values, and not queries? | A word never sees later ones, so its key and value stay as they are; only the newest word asks. -->
 #
 # The decoder writes word by word. A word never sees those after it, so its keys and values stay what they were: keep them, and let only
-# the newest word ask.
+# the newest word ask (a *KV cache*).
 
 
 # %% tags=["task:10.4"]
@@ -385,6 +394,7 @@ reveal("captions of 100 right in everything", exact)
 
 # %% [markdown]
 # ## Eight maps for "blue"
+# <!-- asked: Several heads and layers: which attention map do I draw? | Heads differ widely; their mean points at the object about as well as the best head, or better. -->
 #
 # Which of these is *the* attention map?
 
@@ -471,6 +481,7 @@ print(f"the mean of all heads: {peak_on_it(mean_map, asked):3.0f}")
 
 # %% [markdown]
 # ## Move the light, head by head
+# <!-- asked: Which layer and which head decides? | That depends on the training: with other seeds it is another layer, and one head moved alone takes few words along. -->
 #
 # Move the light and see whether the word follows. For the LSTM 76 percent of these words do. But which
 # light do you move, if there are eight?
@@ -608,6 +619,8 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 # two ways.
 #
 # ### A gate that starts closed
+# <!-- asked: Why does Flamingo's gate start at 0 (tanh)? | So that training begins with something that can talk. -->
+# <!-- asked: Why do I get the same caption for every picture? | A decoder that gets nothing of the picture, here with its gates shut, says one fluent sentence for all: a language prior. -->
 #
 # Flamingo puts layers like your `places` into a *frozen* language model, each behind a gate $\tanh(g)$, at first with $g = 0$:
 # training begins with something that can talk.
@@ -656,6 +669,8 @@ reveal("different captions with the gates shut", opened[0][0])
 
 # %% [markdown]
 # ### Patches as words
+# <!-- asked: How do pictures get into a language model like LLaVA (projector)? | A linear layer makes a "word" of each patch, and all stand in one sequence with the text. -->
+# <!-- asked: Cross-attention or patches in the sequence: what does it cost? | A training step on one sequence takes several times as long here. -->
 #
 # LLaVA has no `places`. A *projector*, at first one linear layer, makes a "word" of each patch, and all stand in one sequence.
 
@@ -749,6 +764,7 @@ print(f"a training step on one sequence takes {price:.1f} times as long")
 # the gate.
 #
 # ### What is kept of 2015
+# <!-- asked: What are RoPE, FlashAttention, shared keys and values (MQA, GQA), registers and attention sinks? | A table says in one line each what they made of the attention of 2015. -->
 #
 # | since | | of 2015, and of yours |
 # | --- | --- | --- |
@@ -765,6 +781,8 @@ print(f"a training step on one sequence takes {price:.1f} times as long")
 
 # %% [markdown]
 # ## How long does it have to wait?
+# <!-- asked: Is a Transformer faster than an LSTM with attention? | In training it is, most of all on long texts; when it writes, it goes word by word, and the cache makes it several times as fast. -->
+# <!-- asked: Is additive attention a good idea in a Transformer? | It is slow: a tanh at each place for each word takes much of the LSTM's time here. -->
 #
 # Both decoders make a training step on the same vectors.
 
@@ -815,6 +833,7 @@ print(f"writing 60 words without your `one_more`: {again:.1f} times as long")
 # `one_more` makes 60 words two to five times as fast.
 #
 # ## So why did it win?
+# <!-- asked: Why a Transformer instead of an RNN with attention? | Hardly for its scores on photographs; our reading is that it does not wait, and does not care what its vectors are. -->
 
 # %% jupyter={"source_hidden": true}
 stored = {
@@ -851,6 +870,7 @@ for name, metric in (
 
 # %% [markdown]
 # ## On trial: the head without a vote
+# <!-- asked: Which heads can be pruned (head importance)? | Blinding one head shows whether it can be replaced, blinding all others what it knows; Shapley values credit each. -->
 #
 # The accused sentence: "The head that points best has no say." Moved alone, it takes 3 percent of the words along. But seven others kept
 # their maps. If some of them say the same, moving one changes little. (In a language model,
@@ -1076,6 +1096,7 @@ on_a_page.show(
 
 # %% [markdown]
 # ## How sure are you?
+# <!-- asked: Is a captioner calibrated (confidence)? | On drawn scenes it is about as sure of what its words say as it is right, if words that mean the same are added up. -->
 #
 # The captioner gives each word a probability; your ranges were to hold the truth in 80 percent of cases.
 
@@ -1125,6 +1146,7 @@ print(
 
 # %% [markdown]
 # ## Last project: a vision-language model by midnight
+# <!-- asked: Can I train a small vision-language model that answers questions (VQA)? | Yes: a frozen talker, a projector and gates learn to say what lies where; with another scene's picture they guess. -->
 #
 # Flamingo's recipe at our size: a frozen talker that has never seen a picture; a projector; gates that are shut at first.
 # It is to answer what our captions often get wrong, what lies where: "The small red star is" ... "to the left of the big blue circle".
@@ -1394,6 +1416,7 @@ show_photographs(figure)
 # tea-time 64 percent of the sides are right, and with seeds 1 and 2 85 and 73.
 #
 # ### Rewards in place of answers
+# <!-- asked: Rewards (GRPO, RLVR) or answers (supervised fine-tuning): which teaches more, and at which rate? | Answers, where they are known; rewards bring little here in the same time, and do harm at the answers' rate. -->
 #
 # So far somebody knew the answers. A verifier only says whether an answer is right. `exact_match` is a perfect one (it knows what was drawn), and the
 # rewards of [notebook 06](06_hard_attention.ipynb) need no more. It takes over at tea-time, when the sides are still often wrong.

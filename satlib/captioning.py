@@ -85,21 +85,21 @@ def caption_folder(
         opened = nullcontext()
     else:
         opened = _opened(Path(table), f"{captioner.id} {decoding.name}")
-    with opened as rows:
+    # Before the threads, which would otherwise change the mode under each other.
+    with opened as rows, captioner.evaluating():
         if rows is not None:
             paths = rows.waiting(paths, decoding.count)
 
-        batches = _captioned(decoding.describe, paths, captioner.encoder.at_once, rows)
-        for path, photo, captions in batches:
-            if isinstance(photo, SatlibError):
-                yield Result(path, error=photo)
+        for path, captions in _captioned(decoding, paths, rows):
+            if isinstance(captions, SatlibError):
+                yield Result(path, error=captions)
                 continue
 
             name = _name_of(path)
             picture = out / f"{name}.png" if rows is None else None
             # A caption without words has no frames.
             moving = out / f"{name}.webp" if animate and captions[0].words else None
-            _draw(photo, captions[0], picture, moving)
+            _draw(path, captions[0], picture, moving)
 
             captions = captions[: decoding.count]
             # Last, so that a photograph of the table has all its files.
@@ -114,6 +114,7 @@ class _Decoding(NamedTuple):
     describe: Callable[[Sequence["Image"]], list[list["Caption"]]]
     name: str  # in the table, behind the model's
     count: int  # of captions of each photograph that are wanted
+    draws: bool  # random numbers
 
 
 def _decoding(
@@ -127,24 +128,30 @@ def _decoding(
     """The way that the arguments of `caption_folder` ask for."""
     if sample:
         draw = partial(captioner.samples, count=sample, temperature=temperature, seed=seed)
-        return _Decoding(draw, f"temperature {temperature:g} seed {seed}", sample)
+        return _Decoding(draw, f"temperature {temperature:g} seed {seed}", sample, draws=True)
 
     # A narrower beam has fewer captions.
     beam = max(beam or captioner.recipe.decoding.beam, best)
-    return _Decoding(partial(captioner.captions, beam=beam), f"beam {beam}", best)
+    draws = captioner.recipe.decoding.look == "sample"
+    return _Decoding(partial(captioner.captions, beam=beam), f"beam {beam}", best, draws)
 
 
 def _draw(
-    photo: "Image",
+    path: Path,
     caption: "Caption",
     picture: Path | None,
     moving: Path | None,
 ) -> None:
     """Draw where each word looked: the maps side by side, and as an animation."""
+    from satlib.data import images
     from satlib.evaluation import animation, plots
 
+    if picture is None and moving is None:
+        return
+    # Read again: those of all batches that are on their way would fill the memory.
+    photo = images.open_photo(path)
     if picture is not None:
-        plots.attention_figure(photo, caption.words, caption.alphas, caption.betas, picture)
+        plots.attention_figure(photo, caption.words, caption.alphas, picture)
     if moving is not None:
         animation.animate(photo, caption.words, caption.alphas, moving)
 
@@ -186,28 +193,35 @@ def _name_of(photo: Path) -> str:
 
 
 def _captioned(
-    describe: Callable[[Sequence["Image"]], list[list["Caption"]]],
-    paths: Sequence[Path],
-    at_once: int,
-    rows: "Table | None",
-) -> Iterator[tuple[Path, "Image | SatlibError", "list[Caption]"]]:
-    """Each path, its photograph, and its captions; or why there is no photograph."""
-    from satlib.data.batches import chunks
+    decoding: _Decoding, paths: Sequence[Path], rows: "Table | None"
+) -> Iterator[tuple[Path, "list[Caption] | SatlibError"]]:
+    """Each path with its photograph's captions, or why there is no photograph."""
+    import torch
 
-    # As many as suit the encoder go through it together, while the next are read.
-    batches = chunks(paths, at_once)
-    photos_of_batches = files.read_ahead(
-        lambda batch: [_read(path, rows) for path in batch], batches
-    )
-    for batch, photos in zip(batches, photos_of_batches, strict=True):
-        readable = [photo for photo in photos if not isinstance(photo, SatlibError)]
-        found = iter(describe(readable))
-        for path, photo in zip(batch, photos, strict=True):
-            yield path, photo, [] if isinstance(photo, SatlibError) else next(found)
+    from satlib.data.batches import chunks
+    from satlib.model.captioner import AT_ONCE
+
+    def described(batch: Sequence[Path]) -> list["list[Caption] | SatlibError"]:
+        if not decoding.draws:
+            torch.set_num_threads(max(1, threads // 2))
+        squares = [_read(path, rows) for path in batch]
+        found = iter(decoding.describe([s for s in squares if not isinstance(s, SatlibError)]))
+        return [square if isinstance(square, SatlibError) else next(found) for square in squares]
+
+    batches = chunks(paths, AT_ONCE)
+    threads = torch.get_num_threads()
+    # Two batches at a time, with half of the threads each: much of a search is of steps too small
+    # to be shared. One where random numbers are drawn: all threads draw from the same.
+    try:
+        results = (map if decoding.draws else files.read_ahead)(described, batches)
+        for batch, found in zip(batches, results, strict=True):
+            yield from zip(batch, found, strict=True)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _read(path: Path, rows: "Table | None") -> "Image | SatlibError":
-    """A photograph, or why there is none."""
+    """A photograph's square, or why there is none."""
     from satlib.data import images
 
     # Returned, not raised: one broken file must not end the captioning of thousands.
@@ -217,7 +231,7 @@ def _read(path: Path, rows: "Table | None") -> "Image | SatlibError":
             rows.name_of(path)
         if path.is_dir():  # one without photographs, or it would have been searched
             raise SatlibError(f"{path} has no images; check the path")
-        return images.open_photo(path)
+        return images.square(images.open_photo(path))
     except SatlibError as error:
         return error
 

@@ -357,10 +357,14 @@ def read_ahead(
 ) -> Iterator[Value]:
     """Yield read(item) for each item in order, while threads read the next few."""
     items = iter(items)
-    with ThreadPoolExecutor(threads) as pool:
+    pool = ThreadPoolExecutor(threads)
+    try:
         # One more than there are threads, so that none waits while the caller uses a value.
         pending = deque(pool.submit(read, item) for item in islice(items, threads + 1))
         while pending:
             value = pending.popleft().result()
             pending.extend(pool.submit(read, item) for item in islice(items, 1))
             yield value
+    finally:
+        # After a failure or Ctrl-C, what has not begun does not begin.
+        pool.shutdown(cancel_futures=True)

@@ -116,6 +116,10 @@ class DecoderConfig(_Section):
         "name of your own",
     ] = "soft"
     attention_hidden: Annotated[Size, "the hidden units of the attention MLP"] = 256
+    attention_layers: Annotated[
+        Literal[1, 2],
+        "2: another layer and a tanh on the annotation vectors, as in the official COCO script",
+    ] = 1
     gate: Annotated[
         bool, "whether beta, the scalar gate of section 4.2.1, multiplies the context vector"
     ] = True

@@ -24,11 +24,12 @@ def test_the_light_walks_along_the_sentence(tmp_path, monkeypatch, size, words):
     columns = torch.eye(len(words) + 1, 14)
     alphas = columns.unsqueeze(1).expand(-1, 14, -1)
     photo = Image.new("RGB", size, (200, 200, 200))
-    animation.animate(photo, words, alphas, tmp_path / "a.webp")
+    animation.animate(photo, words, alphas, tmp_path / "a.webp", title="it says")
 
     frames = []
     durations = []
     with Image.open(tmp_path / "a.webp") as walk:
+        assert walk.info["loop"] == 3, "then it rests"
         for number in range(walk.n_frames):
             walk.seek(number)
             walk.load()

@@ -2,12 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from satlib.errors import SatlibError
 from satlib.model import attention
 
 # All different, so that swapped axes cannot go unnoticed.
@@ -51,6 +53,25 @@ def test_energy_equals_a_loop_over_places(D, n):
             a_i = a[b, i].tolist()
             expected[b, i] = by_loop(energy, a_i, h[b].tolist())
     assert_close(energy(energy.annotation(a), h), expected)
+
+
+def test_a_second_layer_on_the_keys_as_in_the_official_coco_script():
+    """Against capgen.py, in NumPy: another linear layer on W_a a + b, and then a tanh."""
+    torch.manual_seed(0)
+    soft = attention.create("soft", 4, 5, WIDTH, layers=2)
+    a = torch.randn(B, L, 4)
+    first, second, _ = soft.energy.annotation
+    Wc_att, b_att, W_att_1, b_att_1 = (
+        weight.detach().numpy().T
+        for weight in (first.weight, first.bias, second.weight, second.bias)
+    )
+
+    pctx = a.numpy() @ Wc_att + b_att
+    pctx = np.tanh(pctx @ W_att_1 + b_att_1)
+    assert_close(soft.keys(a).detach(), torch.from_numpy(pctx))
+
+    with pytest.raises(SatlibError, match='attention_layers is 2, but "none" has no energies'):
+        attention.create("none", 4, 5, WIDTH, layers=2)
 
 
 def test_gradients_by_finite_differences():

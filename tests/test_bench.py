@@ -5,6 +5,7 @@ and gradients.
 import bench
 import torch
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 from satlib.model.decoder import Decoder
 from satlib.model.objective import doubly_stochastic_penalty, negative_log_likelihood
@@ -45,3 +46,17 @@ def test_the_baseline_gives_the_same_logits_maps_and_gradients():
     assert_close(baseline.annotation.weight.grad, keys.weight.grad)
     assert_close(baseline.output.weight.grad, decoder.output.weight.grad)
     assert_close(baseline.embedding.weight.grad, decoder.embedding.weight.grad)
+
+
+def test_the_floor_has_the_matrix_products_of_satlibs_step():
+    """As torch counts them, forward and backward."""
+    sizes = bench.Sizes(D=12, B=3, L=9, n=8, K=20)
+    a = torch.randn(sizes.B, sizes.L, sizes.D)
+    captions = torch.randint(0, sizes.K, (sizes.B, 5))
+    counts = []
+    for kind in (bench.Satlib, bench.Floor):
+        contestant = kind(sizes, torch.device("cpu"), "float32")
+        with FlopCounterMode(display=False) as counter:
+            contestant.step(a, captions, torch.full((sizes.B,), 5))
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] > 0

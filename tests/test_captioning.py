@@ -7,10 +7,12 @@ import shutil
 import signal
 import sys
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import tiny
+import torch
 from refusals import refused
 
 from satlib import caption_folder, files
@@ -46,6 +48,12 @@ def run(captioner, photos="photos", table="t.csv", **options):
             raise result.error
         count += 1
     return count
+
+
+def threads_of_a_new_thread():
+    """How many torch shares an operation among, by default."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(torch.get_num_threads).result()
 
 
 def content(table="t.csv"):
@@ -258,7 +266,7 @@ class TestPictures:
     def _quick(self, monkeypatch):
         """A drawing that takes no time: these tests ask where it goes."""
 
-        def draw(photo, words, alphas, betas, path):
+        def draw(photo, words, alphas, path):
             path.parent.mkdir(exist_ok=True)
             path.write_text("a picture", encoding="utf-8")
 
@@ -292,6 +300,43 @@ class TestPictures:
                 assert run(captioner, photos, None, out=out) == 4
         refused(lambda: run(captioner, out=Path("photos").absolute()), "another folder")
         assert run(captioner, "photos/a", None, out=".") == 2
+
+
+class TestBatches:
+    """Two batches at a time, each in a thread."""
+
+    @pytest.fixture(autouse=True)
+    def _threads(self):
+        """The number of threads stays that of the other tests."""
+        threads = torch.get_num_threads()
+        yield
+        torch.set_num_threads(threads)
+
+    @pytest.mark.parametrize("options", [{}, {"sample": 2, "seed": 1}])
+    def test_they_change_no_caption_and_no_setting(self, photos, options):
+        captioner = tiny.decided()
+        for number, example in enumerate(tiny.data(40).examples):
+            tiny.draw(example).save(photos / f"b{number:02}.png")
+        (photos / "b20.png").write_bytes(b"")
+        paths = images.files_in(photos)
+        torch.set_num_threads(4)
+
+        def captions(photos):
+            found = {}
+            for result in caption_folder(photos, captioner, **options, out="out", table="t.csv"):
+                found[result.path] = [caption.text for caption in result.captions]
+                torch.rand(1)  # the caller's own random numbers
+            Path("t.csv").unlink()
+            return found
+
+        captioner.train()  # its dropout must stay off while another batch ends
+        together = captions("photos")
+        assert captioner.training
+        assert threads_of_a_new_thread() == torch.get_num_threads() == 4
+        assert list(together) == paths
+        assert together[photos / "b20.png"] == []
+        captioner.eval()
+        assert together == {path: captions(path)[path] for path in paths}
 
 
 class TestNames:

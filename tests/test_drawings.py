@@ -76,6 +76,7 @@ def test_each_place_has_its_answer_where_it_lies(size):
 
     bold = [text.get_text() for text in texts if text.get_weight() == "bold"]
     assert bold == ["red", "red"]
+    assert figure.texts[0].get_text().startswith("Blue: the model's own word.")
 
 
 def test_a_tree_has_every_word_and_shows_the_best_in_more_than_colour():

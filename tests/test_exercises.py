@@ -14,8 +14,18 @@ import torch
 from right_answers import RIGHT
 from tools_path import editions, exercises, notebooks
 
-from satcourse.checks import Wrong, carry_on, check, engine, progress, reference
+from satcourse.checks import (
+    Wrong,
+    carry_on,
+    check,
+    compare,
+    diagnosis,
+    engine,
+    progress,
+    reference,
+)
 from satcourse.checks.engine import chapter
+from satcourse.checks.task import Task
 
 
 def verdict(id, answer):
@@ -293,3 +303,22 @@ def test_in_a_workbook_as_generated_exactly_the_checks_fail_and_say_blank(source
     for task in tasks:
         if any(re.search(rf"\b{task.name}\(", text) for text in code):
             assert f'carry_on("{task.id}")' in str(cells)
+
+
+def test_what_is_said_of_a_result_keeps_to_the_tolerance_of_the_task():
+    """It is about what the check refuses: here b, and not a."""
+
+    def pair(x):
+        return x, x**3
+
+    exercise = Task("0.0", "pair", "A pair", 1, 1, "", pair, tolerance=1e-2, parts=("a", "b"))
+    exercise.cases = lambda: [(torch.linspace(-1, 2, 5),)]
+    with pytest.raises(Wrong, match=r"wrong: 2 times what is asked for .b: wrong value"):
+        engine._judge(exercise, lambda x: (1.005 * x, 2 * x**3))
+
+    # A stricter task than most refuses what is nearly equal.
+    x = torch.linspace(-1, 2, 5)
+    for one, other in (({"a": x}, {"a": 1.00005 * x}), ([1.0, 2.0], [1.0, 2.0001])):
+        assert (
+            diagnosis.relation(one, other, lambda *two: not compare.difference(*two, 1e-6)) is None
+        )

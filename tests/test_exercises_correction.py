@@ -1,4 +1,4 @@
-"""Mistakes that are named by the smallest change of the solution that makes them."""
+"""Mistakes that are named by a change of the solution that makes them."""
 
 import torch
 from right_answers import RIGHT
@@ -147,7 +147,7 @@ def test_what_is_true_of_some_cases_only_is_not_said():
 
 def test_the_search_begins_with_a_wrong_answer_that_nothing_else_explains(monkeypatch):
     searched = []
-    monkeypatch.setattr(engine, "smallest_change", lambda task, agrees: searched.append(task.id))
+    monkeypatch.setattr(engine, "first_change", lambda task, agrees: searched.append(task.id))
     for exercise in chapter(3).values():
         for answer in [*RIGHT[exercise.id], *exercise.mistakes.values()]:
             verdict(exercise.id, answer)
@@ -168,14 +168,14 @@ def test_no_more_than_one_run_where_a_search_would_be_slow_or_unsafe(monkeypatch
 
     # A loop that may never end; a file; and no time at all.
     for id in ("1.2", "8.6"):
-        assert correction.smallest_change(task(id), agrees) is None
+        assert correction.first_change(task(id), agrees) is None
     monkeypatch.setattr(correction, "SLOWEST", -1)
-    assert correction.smallest_change(task("4.4"), agrees) is None
+    assert correction.first_change(task("4.4"), agrees) is None
     assert runs == [reference(id) for id in ("1.2", "8.6", "4.4")]
 
     monkeypatch.setattr(correction, "SLOWEST", 9)
     monkeypatch.setattr(correction, "SECONDS", -1)
-    assert correction.smallest_change(task("4.4"), agrees) is None
+    assert correction.first_change(task("4.4"), agrees) is None
     assert runs[3:] == [reference("4.4")]
 
 

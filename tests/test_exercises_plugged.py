@@ -7,10 +7,11 @@ import pytest
 import tiny
 import torch
 
-from satlib import recipe
+from satlib import cli, recipe
 from satlib.errors import SatlibError
 from satlib.model import attention, plugged
 from satlib.model.captioner import Captioner
+from satlib.page import live
 
 RIGHT = """
 import torch
@@ -71,6 +72,19 @@ def test_is_trained(tmp_path, place):
     # Hard attention draws a place, which a function of energies and vectors cannot.
     with pytest.raises(SatlibError, match="replaces soft attention"):
         plugged.plug(tiny.decided("hard"), attend, "mine.py:attend")
+
+
+def test_a_page_refuses_a_function(tmp_path, place, capsys):
+    assert cli.main(["page", str(tmp_path / "page"), "--attention", place(RIGHT)]) == 2
+    assert "mine.py:attend: give a class" in capsys.readouterr().err
+
+    # Nor a model that was trained with one.
+    captioner = tiny.decided("soft")
+    captioner.own_attention = "mine.py:attend"
+    captioner.save(tmp_path / "own.safetensors")
+    with pytest.raises(SatlibError, match=r"trained with the function mine\.py:attend"):
+        live.write(tmp_path / "page", [tmp_path / "own.safetensors"])
+    assert not (tmp_path / "page").exists()
 
 
 # A class with weights of its own

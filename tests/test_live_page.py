@@ -442,6 +442,12 @@ def tried(page, exhibit, place, low="0", high="9"):
     canvas.click(position=spot)
     assert lit.text_content() == ""  # the bet comes first
 
+    # A range is the right way round, and no wider than what there is.
+    field = section.locator("[name=high]")
+    for wrong in ("0", "900"):
+        section.locator("[name=low]").fill("1")
+        field.fill(wrong)
+        assert not field.evaluate("each => each.checkValidity()")
     section.locator("[name=low]").fill(low)
     section.locator("[name=high]").fill(high)
     section.locator("form button").click()
@@ -474,7 +480,11 @@ def test_attention_on_trial(browser, folder):
             for number in (data["count"], data["most"], data["of"]):
                 assert str(number) in text
         # The best placebo cures more than the drawn light.
-        assert page.locator("#card").inner_text().endswith("2 of 3 ranges held the truth.")
+        assert (
+            page.locator("#card")
+            .inner_text()
+            .endswith("2 of 3 ranges held the truth; four in five should.")
+        )
         names = {url.rpartition("/")[2].partition("#")[0] for url in page.asked}
         files = [folder / name for name in names if (folder / name).is_file()]
         assert folder / "trial-test-001401.webp" in files
@@ -484,6 +494,7 @@ def test_attention_on_trial(browser, folder):
 def test_attention_on_trial_by_keyboard(browser, folder):
     data = json.loads((folder / "trial.json").read_text())["green"]
     with visit(browser, folder) as page:
+        page.set_viewport_size({"width": 390, "height": 844})
         page.goto(f"{page.server.address}/trial.html")
         page.locator("#green form").wait_for()
         while page.evaluate("document.activeElement.name") != "low":
@@ -493,6 +504,10 @@ def test_attention_on_trial_by_keyboard(browser, folder):
             page.keyboard.press(key)
         place = int(np.argmax(data["alpha"])) - 5 + 2 * 14
         lit = page.locator("#green .lit")
+        # On a phone the picture and what is said in its light are in sight together.
+        box = lit.bounding_box()
+        assert page.locator("#green canvas").bounding_box()["y"] >= 0
+        assert box["y"] + box["height"] <= 844
         told = data["sentences"][data["places"][place]]
         assert lit.text_content().lower() == f"in your light: {told}"
         page.keyboard.press("Tab")

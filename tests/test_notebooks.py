@@ -1,6 +1,7 @@
 """The course as it is committed.
 
-Notebooks show what they should, and every mark of the index leads somewhere.
+Notebooks show what they should, every mark of the index leads somewhere, and every question that
+is marked is on its page.
 """
 
 import ast
@@ -67,3 +68,17 @@ def test_every_equation_and_section_of_the_method_has_its_place_and_leads_to_a_f
         if not body_of(mark.test):
             lost.append(f"{mark.notebook}: {mark.test}")
     assert lost == []
+
+
+def test_every_marked_question_is_well_formed_asked_once_and_on_the_page_with_its_answer():
+    marked = []
+    for source in SOURCES:
+        for line in source.read_text(encoding="utf-8").splitlines():
+            if "<!-- asked" in line:
+                marked.append(line.removeprefix("# "))
+    asked = [paper_index.ASKED.fullmatch(line) for line in marked]
+    assert [line for line, match in zip(marked, asked, strict=True) if not match] == []
+    assert len({match[1] for match in asked}) == len(asked) >= 80
+
+    page = paper_index.questions({source.stem: notebooks.generate(source) for source in SOURCES})
+    assert [match[0] for match in asked if f"| {match[1]} | {match[2]} | [" not in page] == []

@@ -62,13 +62,9 @@ def test_upsampled_maps_equal_scipys_gaussian():
 
 def test_each_word_has_its_map_and_the_end_too():
     words = ["a", "dog", "runs", "on", "the", "green", "grass"]
-    betas = torch.linspace(0, 1, 8)
-    figure = plots.attention_figure(photo(), words, maps(8), betas)
+    figure = plots.attention_figure(photo(), words, maps(8))
     # The photograph itself, which comes first, has no title.
     assert titles(figure) == ["", *words, "(end)"]
-    labels = [axis.get_xlabel() for axis in figure.axes if axis.images]
-    # The second of eight even steps from 0 to 1 is 1/7.
-    assert labels[1:3] == ["β = 0.00", "β = 0.14"]
 
     # A map fewer: the end has none.
     without_end = plots.attention_figure(photo(), words, maps(7))
@@ -158,8 +154,7 @@ def test_nothing_is_cut_off_and_no_words_or_pictures_overlap(count, size):
     words = ["antidisestablishmentarianism", "$5$", "skateboarding"][:count]
     words += ["grasshoppers"] * (count - len(words))
     alphas = maps(count + 1)
-    betas = torch.ones(count + 1)
-    figure = plots.attention_figure(photo(*size), words, alphas, betas)
+    figure = plots.attention_figure(photo(*size), words, alphas)
     # Only drawing says where everything lies.
     figure.draw_without_rendering()
 

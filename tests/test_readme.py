@@ -3,7 +3,10 @@
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
+
+from PIL import Image, ImageChops
 
 import satcourse.cli  # noqa: F401  (its commands are satlib's, too)
 from satlib import cli, recipe
@@ -21,10 +24,13 @@ OTHERS = [
     "satlib-models/satlib_models/README.md",
     "tests/README.md",
     "notebooks/INDEX.md",
+    "notebooks/QUESTIONS.md",
 ]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*OTHERS, *(path.relative_to(ROOT).as_posix() for path in DOCS)]
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+PHONE = ROOT / "docs/labels-phone.jpeg"
+PART = (432, 0, 1036, 907)  # seven columns of places, without the legend
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -93,6 +99,23 @@ def broken(page):
 
 def test_every_link_and_picture_leads_somewhere():
     assert [link for page in PAGES for link in broken(page)] == []
+
+
+def test_the_addresses_are_those_of_the_project():
+    """Without one, the picture leads to the page that says how to make a live page."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    urls = project.get("urls", {})
+    page = urls.get("Homepage", "docs/caption.md#a-web-page")
+    assert f"](docs/attention.webp)]({page})" in TEXT["README.md"]
+    for name in ("README.md", "docs/start.md"):
+        assert "Source" not in urls or f"git clone --depth 1 {urls['Source']} " in TEXT[name]
+
+
+def test_the_picture_for_phones_is_a_part_of_the_other():
+    with Image.open(ROOT / "docs/labels.jpeg") as whole, Image.open(PHONE) as part:
+        difference = ImageChops.difference(whole.crop(PART), part)
+        # One word that changed would differ by 100 and more.
+        assert max(max(difference.getextrema())) < 60, f"crop {PART} of it anew"
 
 
 def test_every_recipe_is_described_and_no_other():

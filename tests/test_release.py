@@ -1,12 +1,16 @@
 """What would be released: wheels with their files and licences, links that work anywhere."""
 
 import fnmatch
+import re
 import subprocess
 import sys
 import tomllib
 from email import message_from_bytes
 from pathlib import Path
 from zipfile import ZipFile
+
+import pytest
+from tools_path import hatch_hooks
 
 from satlib import __version__
 
@@ -24,6 +28,17 @@ def wheel(project, folder):
     names = archive.namelist()
     (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
     return names, message_from_bytes(archive.read(metadata))
+
+
+@pytest.mark.parametrize("address", [None, "https://example.org/{}/v1/"])
+def test_the_long_description_leads_out_of_the_repository(address):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = hatch_hooks.with_outside_links(readme, address)
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert [link for link in links if "://" not in link and not link.startswith("#")] == []
+    assert "srcset" not in text
+    # A picture that is a link.
+    assert ("[![A drawn" in text) == (address is not None)
 
 
 def models(names):

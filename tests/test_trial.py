@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import trial
 from PIL import Image
 from torch.nn import functional
 
@@ -60,6 +61,12 @@ def test_the_counts_are_those_of_the_cases(name):
         for control in controls
     ]
     assert data["margin"] == pytest.approx(min(errors, default=0), abs=0.01)
+
+
+def test_a_margin_where_all_cases_are_alike():
+    """It has no standard error to be measured by."""
+    assert trial.margin([True, False], [True, False]) == 0
+    assert trial.margin([True, True], [False, False]) == np.inf
 
 
 def test_each_verdict_is_the_one_that_the_texts_were_written_for():

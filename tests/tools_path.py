@@ -7,6 +7,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 import build_site  # noqa: F401
 import editions  # noqa: F401
+import hatch_hooks  # noqa: F401
 import install_cell  # noqa: F401
 import paper_index  # noqa: F401
 

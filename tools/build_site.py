@@ -33,6 +33,7 @@ MORE = [
     "data/README.md",
     "satlib-models/satlib_models/README.md",
     "notebooks/INDEX.md",
+    "notebooks/QUESTIONS.md",
 ]
 ANSWERS = "satcourse/checks"  # a learner who looks for a page should not meet the answers
 PICTURE = (

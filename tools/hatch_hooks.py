@@ -7,7 +7,9 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 # A label may contain code, and brackets in code do not end it.
-LINK = re.compile(r"(?P<picture>!?)\[(?P<label>(?:`[^`]*`|[^\[\]`])*)\]\((?P<target>[^)\s]+)\)")
+LINK = re.compile(
+    r"(?P<picture>!?)\[(?P<label>(?:`[^`]*`|!\[[^\]]*\]\([^)]*\)|[^\[\]`])*)\]\((?P<target>[^)\s]+)\)"
+)
 
 
 class LongDescription(MetadataHookInterface):
@@ -32,12 +34,15 @@ def with_outside_links(text: str, address: str | None) -> str:
 
     def link(match: re.Match[str]) -> str:
         picture, label, target = match.groups()
+        label = LINK.sub(link, label)  # it may be a picture
         if "://" in target or target.startswith(("#", "mailto:")):
-            return match[0]
+            return f"{picture}[{label}]({target})"
         if address is None:
             return "" if picture else label
 
         # GitHub shows a file's page under blob, and the bytes of a picture under raw.
         return f"{picture}[{label}]({address.format('raw' if picture else 'blob')}{target})"
 
+    # A picture for phones alone.
+    text = re.sub("<source.*?>", "", text)
     return LINK.sub(link, text)

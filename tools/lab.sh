@@ -8,7 +8,7 @@ set -eu
 linked() { sed -E -e 's#\]\(\.\./#](../../#g' -e 's#\]\(\.\./\.\./(notebooks|exercises)/#](../\1/#g' "$1"; }
 
 mkdir -p work/notebooks work/exercises work/.made/notebooks work/.made/exercises
-for file in notebooks/[0-9]*.ipynb notebooks/INDEX.md exercises/[0-9]*.ipynb exercises/AGENTS.md; do
+for file in notebooks/[0-9]*.ipynb notebooks/*.md exercises/[0-9]*.ipynb exercises/AGENTS.md; do
     copy=work/$file made=work/.made/$file
     new=$(linked "$file" | cksum)
     old=$(cat "$made" 2>/dev/null || true)

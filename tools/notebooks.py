@@ -6,7 +6,7 @@
 
 notebooks/NN_name.py (Jupytext, percent format) is written by hand. `make` generates NN_name.ipynb
 from it, executes those whose cells differ from their source, or all with --all, and writes
-notebooks/INDEX.md. The picture of a cell tagged `docs:NAME` is written to docs/NAME.png (or .jpeg).
+notebooks/INDEX.md and QUESTIONS.md. The picture of a cell tagged `docs:NAME` is written to docs/NAME.png (or .jpeg).
 `compare` fails where what is committed differs. `again` prints what a notebook prints after
 changes, such as `--change "manual_seed(0)" "manual_seed(1)"`; comments in a source that begin with
 "again" name some.
@@ -180,19 +180,21 @@ def main() -> int:
             again(source, arguments.change)
         return 0
 
-    # The index is of all notebooks, whichever were named.
-    index = FOLDER / "INDEX.md"
-    text = paper_index.page({source.stem: generate(source) for source in sources()})
+    # These pages are of all notebooks, whichever were named.
+    everything = {source.stem: generate(source) for source in sources()}
+    pages = {"INDEX": paper_index.page(everything), "QUESTIONS": paper_index.questions(everything)}
     if arguments.what == "make":
         for source in chosen:
             if arguments.all or not is_current(source):
                 make(source)
-        index.write_text(text, encoding="utf-8")
+        for name, text in pages.items():
+            (FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
         return 0
 
     stale = [source.stem for source in chosen if not is_current(source)]
-    if index.read_text(encoding="utf-8") != text:
-        stale.append("INDEX")
+    for name, text in pages.items():
+        if (FOLDER / f"{name}.md").read_text(encoding="utf-8") != text:
+            stale.append(name)
     if stale:
         print(*stale, "differ from their sources: run `make notebooks` and commit", file=sys.stderr)
     return int(bool(stale))

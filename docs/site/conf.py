@@ -7,7 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent))
+ROOT = HERE.parent.parent
+PAGE = ROOT / "satlib" / "page" / "static"
+sys.path.insert(0, str(ROOT))
 
 from docutils import nodes  # noqa: E402
 from sphinx import addnodes  # noqa: E402
@@ -54,12 +56,14 @@ viewcode_line_numbers = True
 # The look. Nothing comes from another host: MathJax is in a package, and the theme brings its fonts.
 html_theme = "sphinx_book_theme"
 html_title = "Show, Attend and Tell"
-html_static_path = [str(HERE / "static")]
+html_static_path = [str(HERE / "static"), str(PAGE / "card.jpeg")]
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
+html_favicon = str(PAGE / "icon.svg")
 html_copy_source = False  # each notebook can be downloaded as it is in the repository
 html_show_sphinx = False
 html_theme_options = {
+    "logo": {"text": html_title},
     "use_download_button": False,
     "use_fullscreen_button": False,
     "show_toc_level": 2,
@@ -71,11 +75,13 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-_urls = tomllib.loads((HERE.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))[
-    "project"
-].get("urls", {})
+_pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+_urls = _pyproject["project"].get("urls", {})
+html_baseurl = _urls.get("Homepage", "")  # this site's address, once it has one
+ASK = "Ask it as an issue of the repository."
 if "Source" in _urls:  # once the repository has an address
     html_theme_options |= {"repository_url": _urls["Source"], "use_repository_button": True}
+    ASK = f"[Ask it as an issue]({_urls['Source']}/issues/new/choose)."
 (_mathjax,) = find_spec("sphinx-mathjax-offline").submodule_search_locations
 html_static_path.append(
     str(Path(_mathjax) / "static" / "mathjax" / "tex-svg.js")
@@ -126,8 +132,36 @@ def plain_builtins(app: Sphinx, document: nodes.document) -> None:
             reference.replace_self(reference.children)
 
 
+def place_to_ask(app: Sphinx, name: str, source: list[str]) -> None:
+    """Put the place to ask into the front page."""
+    source[0] = source[0].replace("<!-- ask -->", ASK)
+
+
+def shared_link(app: Sphinx, name: str, template: str, context: dict, document: object) -> None:
+    """Let a shared link show a sentence and a still of the moving picture."""
+    card = f"{html_baseurl or context['content_root']}_static/card.jpeg"
+    context["metatags"] = context.get("metatags", "") + (
+        f'<meta name="description" content="{_pyproject["project"]["description"]}">\n'
+        f'<meta property="og:image" content="{card}">\n'
+        '<meta name="twitter:card" content="summary_large_image">\n'
+    )
+    if name == "index":
+        context["docstitle"] = ""  # the page's own title is the same
+
+
+def absolute_cards(app: Sphinx, error: object) -> None:
+    """Give the live pages' cards the whole address, which other sites ask for."""
+    for page in Path(app.outdir, "live").glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        card = f"{html_baseurl}live/card.jpeg" if html_baseurl else "card.jpeg"
+        page.write_text(text.replace('"card.jpeg"', f'"{card}"'), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
     """Connect them; the first before napoleon, which reads the sections."""
+    app.connect("source-read", place_to_ask)
+    app.connect("html-page-context", shared_link)
+    app.connect("build-finished", absolute_cards)
     app.connect("autodoc-process-docstring", literal_blocks, priority=100)
     app.connect("autodoc-skip-member", not_ours)
     app.connect("doctree-read", plain_builtins)

@@ -1,6 +1,6 @@
 """One call of a learner's function: in a fresh notebook's settings, within a time limit.
 
-Whatever goes wrong in it ends as one line of text.
+Whatever goes wrong in it, but for Ctrl-C, ends as one line of text.
 """
 
 import contextlib
@@ -97,7 +97,8 @@ def _limited(seconds: float) -> Iterator[None]:
 def run(function: Callable[[], Any], seconds: float, code: CodeType | None = None) -> Any:
     """Call a function that calls the learner's, whose `code` finds the line that raised.
 
-    An exception, or more than `seconds`, raises Failed; a line that is still `...` raises Blank.
+    An exception, or more than `seconds`, raises Failed; a line that is still `...`, or a
+    NotImplementedError, raises Blank. Ctrl-C goes through.
     """
     try:
         with fresh(), _limited(seconds):

@@ -3,8 +3,9 @@
 A kind of change is a function that yields edits of a syntax tree. To add one, write such a function
 and put it into KINDS.
 
-The words complete "These are the numbers ...". They use the names that the task itself uses, and no
-other: what cannot be said in them is no help to a learner, and is not tried.
+The words complete "These are the numbers ...". They use the names that the task itself uses, and
+those of functions that learners know (FUNCTIONS), and no other: what cannot be said in them is no
+help to a learner, and is not tried.
 """
 
 import ast
@@ -18,8 +19,10 @@ from typing import Any
 
 from satcourse.checks.task import Task
 
-# What a change does in words, and what stands where instead, by the ids of nodes.
-Edit = tuple[str, dict[int, Any]]
+# What stands where instead: nodes by the ids of those that they replace.
+Places = dict[int, Any]
+# What a change does in words, and where.
+Edit = tuple[str, Places]
 
 FAMILIES = (
     {"relu", "sigmoid", "tanh"},
@@ -45,7 +48,10 @@ UNSAID = "?"  # in the place of what has no name
 
 
 class Language:
-    """What can be said of a function of a solution: in the names of the task's text."""
+    """What can be said of a function of a solution: in the names of the task's text.
+
+    A function of FUNCTIONS may be named of any task.
+    """
 
     def __init__(self, task: Task, function: Any) -> None:
         text = inspect.getdoc(task.reference) or ""
@@ -88,8 +94,19 @@ def changes(task: Task, function: Any) -> Iterator[tuple[str, ast.FunctionDef]]:
     place_of = {id(node): place for place, node in enumerate(ast.walk(tree))}
     edits.sort(key=lambda edit: min(place_of[node] for node in edit[1]))
     for words, places in edits:
-        # What deepcopy finds in this mapping it believes to be copied already.
-        yield words, ast.fix_missing_locations(copy.deepcopy(tree, {**places}))
+        yield words, ast.fix_missing_locations(_replaced(tree, places))
+
+
+def _replaced(tree: Any, places: Places) -> Any:
+    """A copy of a tree with other nodes in some places.
+
+    >>> sum_of_two = ast.parse("a + b").body[0].value
+    >>> ast.unparse(_replaced(sum_of_two, {id(sum_of_two.right): ast.Constant(1)}))  # 'a + 1'
+    """
+    # By id, since nodes that look alike are different places: each x of x + x is one.
+    # deepcopy keeps a memo of copies by the ids of the originals, and copies nothing twice: what
+    # the memo holds from the beginning it takes for a copy. It writes into it, so not `places`.
+    return copy.deepcopy(tree, {**places})
 
 
 def parsed(function: Any) -> Any:
@@ -146,19 +163,25 @@ def axes(tree: ast.AST, language: Language) -> Iterator[Edit]:
 def functions(tree: ast.AST, language: Language) -> Iterator[Edit]:
     """A function left out, or another of its family: in one place, or everywhere."""
     calls = [call for call in nodes(tree, ast.Call) if _subject(call)]
-    for name in sorted(FUNCTIONS & {*map(_called, calls)}):
+    called = {_called(call) for call in calls}
+    for name in sorted(FUNCTIONS & called):
         those = [call for call in calls if _called(call) == name]
-        groups = [(language.phrase(call), [call]) for call in those]
-        family = {other for family in FAMILIES if name in family for other in family}
+        for call in those:
+            yield from _of_calls(name, [call], language.phrase(call))
+        yield from _of_calls(name, those, f"every {name}")
 
-        for what, group in [*groups, (f"every {name}", those)]:
-            words = f"without {what}".replace("every", "any")
-            yield words, {id(call): _subject(call) for call in group}
-            for other in sorted(family - {name}):
-                words = f"with the {other} in place of {what}"
-                # A method, or a function of a module, has the one field; any other the other.
-                fields = {"attr": other, "id": other}
-                yield words, {id(call.func): _with(call.func, **fields) for call in group}
+
+def _of_calls(name: str, calls: list[ast.Call], what: str) -> Iterator[Edit]:
+    """A function left out of some calls of it, or another of its family; `what` they are."""
+    words = f"without {what}".replace("every", "any")
+    yield words, {id(call): _subject(call) for call in calls}
+
+    families = [family for family in FAMILIES if name in family]
+    for other in sorted(set().union(*families) - {name}):
+        words = f"with the {other} in place of {what}"
+        # A method, or a function of a module, has the one field; any other the other.
+        fields = {"attr": other, "id": other}
+        yield words, {id(call.func): _with(call.func, **fields) for call in calls}
 
 
 def operands(tree: ast.AST, language: Language) -> Iterator[Edit]:
@@ -190,9 +213,11 @@ def exchanges(tree: ast.AST, language: Language) -> Iterator[Edit]:
             words = f"with {language.phrase(one)} and {language.phrase(other)} exchanged"
             yield words, {id(one): other, id(other): one}
 
-    known = {name.id for name in nodes(tree, ast.Name)} & language.names
-    for name in nodes(tree, ast.Name):
-        for other in sorted(known) if isinstance(name.ctx, ast.Load) else ():
+    names = nodes(tree, ast.Name)
+    known = {name.id for name in names} & language.names
+    read = [name for name in names if isinstance(name.ctx, ast.Load)]
+    for name in read:
+        for other in sorted(known):
             words = f"with {other} in place of {language.phrase(name)}"
             yield words, {id(name): _with(name, id=other)}
 
@@ -239,7 +264,7 @@ def stale(tree: ast.AST, language: Language) -> Iterator[Edit]:
         kept = [ast.parse(f"_{name} = {name}").body[0] for name in names]
         reads = [each for each in nodes(last, ast.Name) if isinstance(each.ctx, ast.Load)]
         old = {id(each): _with(each, id=f"_{each.id}") for each in reads if each.id in names}
-        yield words, {id(first): _both(*kept, first), id(last): copy.deepcopy(last, old)}
+        yield words, {id(first): _both(*kept, first), id(last): _replaced(last, old)}
 
 
 def _pairs(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.stmt]]:

@@ -17,7 +17,8 @@ def difference(
 
     Results are tensors, numbers, strings, and lists, tuples and dicts of them. A number equals a
     tensor without axes, a list a tuple, and float32 may stand for float64. The tolerance is
-    relative to the largest expected number; `parts` names a sequence's elements.
+    relative to the largest expected number of a tensor, or to 0.01 if all are smaller; `parts`
+    names a sequence's elements.
     """
     try:
         return _difference(expected, got, tolerance, "", parts)
@@ -45,19 +46,19 @@ def _converted(expected: Any, got: Any) -> Any:
     """The same numbers as a tensor, or as a list, where one of these is expected."""
     if isinstance(got, np.ndarray) and not got.ndim:
         return got.item()
-    is_array = isinstance(got, (np.ndarray, Tensor)) and got.ndim
+    has_rows = isinstance(got, (np.ndarray, Tensor)) and got.ndim > 0
     # Not a tuple of tensors: its elements are no rows.
-    if is_array and (isinstance(expected, list) or _are_numbers(expected)):
+    if has_rows and (isinstance(expected, list) or _is_flat(expected)):
         return [*got]
-    is_list = isinstance(got, (list, tuple, np.ndarray)) and len(got)
-    if isinstance(expected, Tensor) and is_list:
+    has_elements = isinstance(got, (list, tuple, np.ndarray)) and len(got) > 0
+    if isinstance(expected, Tensor) and has_elements:
         with contextlib.suppress(TypeError, ValueError):  # no numbers, or rows of unequal lengths
             return torch.as_tensor(got)
     return got
 
 
-def _are_numbers(value: Any) -> bool:
-    """Whether a value is a tuple of numbers, each perhaps a tensor."""
+def _is_flat(value: Any) -> bool:
+    """Whether a value is a tuple in which nothing has axes, as in one of numbers."""
     return isinstance(value, tuple) and not any(getattr(each, "ndim", 0) for each in value)
 
 
@@ -152,7 +153,7 @@ def _dtype_kind(x: Tensor) -> str:
 
 def _values(expected: Tensor, got: Tensor, tolerance: float) -> str | None:
     """Describe the value that differs most; None if all are within the tolerance."""
-    show = bool if expected.dtype == torch.bool else "{:.5g}".format
+    are_truths = expected.dtype == torch.bool
     expected = expected.detach().double()
     got = got.detach().double()
 
@@ -169,7 +170,9 @@ def _values(expected: Tensor, got: Tensor, tolerance: float) -> str | None:
     worst = torch.unravel_index(distance.argmax(), distance.shape)
     at = f" at {[int(index) for index in worst]}" if worst else ""
     share = f"; {int(off.sum())} of {off.numel()} values are off" if off.numel() > 1 else ""
-    return f"wrong value{at}: expected {show(expected[worst])}, got {show(got[worst])}{share}"
+    values = expected[worst], got[worst]
+    right, wrong = [bool(value) if are_truths else f"{value:.5g}" for value in values]
+    return f"wrong value{at}: expected {right}, got {wrong}{share}"
 
 
 def kind(value: Any) -> str:

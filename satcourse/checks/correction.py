@@ -1,8 +1,9 @@
-"""Name a mistake by the smallest change of the solution that makes it.
+"""Name a mistake by a change of the solution that makes it.
 
 A wrong answer is often the right one with one thing different. So the solution is changed in one
-place after the other, and run on the check's inputs, until it gives the learner's results. The idea
-is that of Singh, Gulwani and Solar-Lezama (2013), who look for the smallest correction of the
+place after the other, and run on the check's inputs, until it gives the learner's results. Whole
+lines are changed before what is inside them, so what is said is the first change that agrees, not
+the smallest. The idea is that of Singh, Gulwani and Solar-Lezama (2013), who look for the smallest correction of the
 learner's program; here nobody reads that program, and what is said is about its numbers.
 """
 
@@ -10,8 +11,7 @@ import ast
 import inspect
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from satcourse.checks.changes import changes, nodes, parsed
@@ -20,12 +20,15 @@ from satcourse.checks.task import Answer, Task
 SECONDS = 3.0  # of processor time, for all changes of a solution
 SLOWEST = 0.05  # of one run of a solution: changes of slower ones would take too long
 DEEPEST = 2  # calls
+Variants = Iterator[tuple[str, Answer]]  # what is changed, in words, and the changed function
 
 
-def smallest_change(task: Task, agrees: Callable[[Answer], bool]) -> str | None:
-    """What is different in a learner's results, in a sentence; None if no one change explains them.
+def first_change(task: Task, agrees: Callable[[Answer], bool]) -> str | None:
+    """The first change of the solution that gives a learner's results, in a sentence.
 
-    `agrees` says whether a function gives the learner's results in all cases.
+    None if no one change does, if none was found in time (SECONDS), and where none is tried: of a
+    slow solution, and of one with a `while` or a `Path`. `agrees` says whether a function gives the
+    learner's results in all cases. Raises OSError if the solution has no source.
     """
     text = inspect.getsource(task.reference)
     begin = time.process_time()
@@ -42,24 +45,34 @@ def smallest_change(task: Task, agrees: Callable[[Answer], bool]) -> str | None:
     return None
 
 
-def _variants(task: Task, function: Any, deep: int) -> Iterator[tuple[str, Answer]]:
-    """A function with each change, and then with each change of a function that it calls."""
+def _variants(task: Task, function: Any, deep: int) -> Variants:
+    """A function with each change, and then with each mistake of a function that it calls."""
     for words, changed in changes(task, function):
         yield f"These are the numbers {words}", _compiled(changed, function.__globals__)
 
     tree = parsed(function)
     for name in sorted({name.id for name in nodes(tree, ast.Name)}):
         helper = function.__globals__.get(name)
-        mistakes: Iterable[tuple[str, Answer]] = ()
-        if isinstance(helper, Task):
-            own = helper.mistakes.items()
-            mistakes = [(f"as in {helper.id}: {words}", mistake) for words, mistake in own]
-            helper = helper.reference
-        is_ours = isinstance(helper, types.FunctionType) and helper.__module__.startswith("sat")
-        if is_ours and deep:
-            mistakes = chain(mistakes, _variants(task, helper, deep - 1))
-        for words, mistake in mistakes:
+        for words, mistake in _variants_of_helper(task, helper, deep):
             yield words, _compiled(tree, {**function.__globals__, name: mistake})
+
+
+def _variants_of_helper(task: Task, helper: Any, deep: int) -> Variants:
+    """What a function calls with each known mistake, if it is a task, and with each change."""
+    own = helper
+    if isinstance(helper, Task):
+        own = helper.reference
+        for words, mistake in helper.mistakes.items():
+            yield f"as in {helper.id}: {words}", mistake
+    if deep and _is_ours(own):
+        yield from _variants(task, own, deep - 1)
+
+
+def _is_ours(helper: Any) -> bool:
+    """Whether it is a function of satlib or satcourse."""
+    if not isinstance(helper, types.FunctionType):
+        return False
+    return helper.__module__.partition(".")[0] in ("satlib", "satcourse")
 
 
 def _compiled(tree: ast.FunctionDef, names: dict[str, Any]) -> Answer:

@@ -1,25 +1,26 @@
 """How a wrong result is related to the right one, in a true sentence.
 
 A check asks for it where no known mistake of an exercise explains the result. To add a relation
-of tensors, yield a `Claim` in the function of its group; what is tried first is said first.
+of tensors, yield its sentence where it is true, in the function of its group; what is tried first
+is said first. `equal` says of two results whether the check takes them for equal.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 from numbers import Number
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from satcourse.checks.compare import difference
 from satcourse.checks.task import GRADIENT
 
 Parts = Mapping[str, Any]
+Equal = Callable[[Any, Any], bool]
 
 WEAK = "the values are right, but not the gradients"
 
-FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+FUNCTIONS = {
     "the sign is reversed": torch.neg,
     "this is the exponential of what is asked for": torch.exp,
     "this is the logarithm of what is asked for": torch.log,
@@ -27,7 +28,7 @@ FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "this is 1 divided by what is asked for": torch.reciprocal,
 }
 # What torch and Python say of a mistake, and what that means.
-EXCEPTIONS: Mapping[str, str] = {
+EXCEPTIONS = {
     "pop from empty list": "more is taken off the list than is in it",
     "non-empty": "there is nothing to join: the loop did not run, or did not append",
     "values to unpack": "there are not as many parts, or axes, as names for them",
@@ -58,177 +59,177 @@ SHIFTS = {"one place too late": 1, "one place too early": -1}
 STEPS = (torch.softmax, torch.log_softmax, torch.mean, torch.sum)
 
 
-class Claim(NamedTuple):
-    """A sentence about a wrong result; it is true if the two tensors are equal."""
-
-    sentence: str
-    one: Tensor
-    other: Tensor
-
-
 def exception(message: str) -> str:
-    """What an exception's message means, as "; more is taken off ..."; "" if nobody knows."""
-    known = (f"; {meaning}" for words, meaning in EXCEPTIONS.items() if words in message)
+    """What an exception's message means, as "more is taken off ..."; "" if nobody knows."""
+    known = (meaning for words, meaning in EXCEPTIONS.items() if words in message)
     return next(known, "")
 
 
-def relation(expected: Any, got: Any) -> str | None:
-    """The relation of two results, which `difference` finds unequal, in a sentence.
+def relation(expected: Any, got: Any, equal: Equal) -> str | None:
+    """The relation of two results, which are not equal, in a sentence.
 
     None if none that this module knows is true.
     """
     if isinstance(expected, Mapping):
-        return _of_parts(expected, got)
+        return _of_parts(expected, got, equal)
     if isinstance(expected, (list, tuple)) and isinstance(got, (list, tuple)):
-        return _of_sequences(list(expected), list(got))
+        return _of_sequences(list(expected), list(got), equal)
     if isinstance(expected, (Tensor, Number)) and isinstance(got, (Tensor, Number)):
         one = torch.as_tensor(expected).detach()
         other = torch.as_tensor(got).detach()
-        return _of_tensors(one, other)
+        return _of_tensors(one, other, equal)
     return None
 
 
-def _of_parts(expected: Parts, got: Parts) -> str | None:
+def _of_parts(expected: Parts, got: Parts, equal: Equal) -> str | None:
     """The relation of results by the names of their parts, gradients among them."""
     values = [key for key in expected if not key.startswith(GRADIENT)]
-    wrong = [key for key in expected if difference(expected[key], got[key])]
+    wrong = [key for key in expected if not equal(expected[key], got[key])]
     wrong_gradients = [key for key in wrong if key.startswith(GRADIENT)]
 
     # First, since parts in the wrong order may look related in other ways, too.
     in_order = [expected[key] for key in values]
     backwards = [got[key] for key in reversed(values)]
-    if len(values) > 1 and not difference(in_order, backwards):
+    if len(values) > 1 and equal(in_order, backwards):
         return f"the parts are in the wrong order: {', '.join(values)}"
 
-    # Of values that are wrong, too, the gradients say little.
-    for key in wrong_gradients if wrong_gradients == wrong else ():
-        if not got[key].any():
-            return f"no gradient reaches {key.removeprefix(GRADIENT)}: left out, or detached?"
+    # Where values are wrong, too, the gradients say little.
+    values_are_right = wrong_gradients == wrong
+    if values_are_right:
+        for key in wrong_gradients:
+            if not got[key].any():
+                return f"no gradient reaches {key.removeprefix(GRADIENT)}: left out, or detached?"
 
-    sentence = relation(expected[wrong[0]], got[wrong[0]])
-    if sentence is None and values and wrong_gradients == wrong:
+    first, *_ = wrong
+    sentence = relation(expected[first], got[first], equal)
+    if sentence is None and values and values_are_right:
         return WEAK
     return sentence
 
 
-def _of_sequences(expected: list[Any], got: list[Any]) -> str | None:
+def _of_sequences(expected: list[Any], got: list[Any], equal: Equal) -> str | None:
     """The relation of lists: pairs, another order, the numbers', the first wrong element's, or
     too few.
     """
     are_lists = all(isinstance(x, (list, tuple)) for x in (*expected, *got))
-    if are_lists and not difference(expected, [*zip(*got, strict=False)]):
+    if are_lists and equal(expected, [*zip(*got, strict=False)]):
         return "the results go together place by place: give a list of each kind"
 
-    flat = [part for x in expected for part in (x if isinstance(x, (list, tuple)) else [x])]
-    if len(flat) > len(expected) and not difference(flat, got):
+    flat = []
+    for x in expected:
+        flat += x if isinstance(x, (list, tuple)) else [x]
+    if len(flat) > len(expected) and equal(flat, got):
         return "all are there, but some of them belong together, in a tuple of their own"
 
+    # Not all elements can be compared in size, but all have a repr. Reversed tensors need a look of
+    # their own: a repr shows a few digits, and no tolerance.
     right_elements = sorted(map(repr, expected))
     elements = sorted(map(repr, got))
-    # Reversed tensors need a look of their own: a repr shows a few digits, and no tolerance.
-    if elements == right_elements or not difference(expected[::-1], got):
+    if elements == right_elements or equal(expected[::-1], got):
         return "the right ones, but in another order"
 
     # Lists of numbers may be related as tensors are; if not, the first wrong number may be.
     if all(isinstance(x, Number) for x in (*expected, *got)):
-        sentence = relation(torch.tensor(expected), torch.tensor(got))
+        sentence = relation(torch.tensor(expected), torch.tensor(got), equal)
         if sentence:
             return sentence
 
     if len(got) == len(expected):
         pairs = zip(expected, got, strict=True)
-        return next(relation(one, other) for one, other in pairs if difference(one, other))
+        wrong = [(one, other) for one, other in pairs if not equal(one, other)]
+        return relation(*wrong[0], equal)
     if len(got) < len(expected):
-        return _cut(got, expected, "missing")
-    return _cut(expected, got, "too many")
+        return _cut(got, expected, "missing", equal)
+    return _cut(expected, got, "too many", equal)
 
 
-def _cut(short: list[Any], long: list[Any], verdict: str) -> str | None:
+def _cut(short: list[Any], long: list[Any], verdict: str, equal: Equal) -> str | None:
     """Where one list goes on after the other ends, or begins before it; None if they differ."""
     more = len(long) - len(short)
-    if not difference(short, long[:-more]):
+    if equal(short, long[:-more]):
         return f"{more} {verdict} at the end"
-    if not difference(short, long[more:]):
+    if equal(short, long[more:]):
         return f"{more} {verdict} at the beginning"
     return None
 
 
-def _of_tensors(expected: Tensor, got: Tensor) -> str | None:
-    """The first claim that is true."""
+def _of_tensors(expected: Tensor, got: Tensor, equal: Equal) -> str | None:
+    """The plainest relation that holds."""
     # Not of truths: these are compared as True and False.
     if expected.dtype != torch.bool:
         expected, got = expected.double(), got.double()
     # The same numbers of another kind: integers as fractions.
-    if not difference(expected, got):
+    if equal(expected, got):
         return None
-    for claim in _claims(expected, got):
-        if not difference(claim.one, claim.other):
-            return claim.sentence
-    return None
+    return next(_truths(expected, got, equal), None)
 
 
-def _claims(expected: Tensor, got: Tensor) -> Iterator[Claim]:
-    """All claims, in the order in which they are tried: the plainest first."""
+def _truths(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
+    """All relations that hold, the plainest first."""
     alike = expected.shape == got.shape
 
-    yield Claim("100 times what is asked for: percent, and not a share?", 100 * expected, got)
+    if equal(100 * expected, got):
+        yield "100 times what is asked for: percent, and not a share?"
     # Of two whole numbers much is true by chance: 4 is the square root of 16, and twice 2.
     if alike and expected.numel() <= 1 and _whole(expected) and _whole(got):
         return
 
-    yield from _about_axes(expected, got)
+    yield from _about_axes(expected, got, equal)
 
     if expected.dtype == torch.bool:
-        yield Claim("True and False are swapped", ~expected, got)
-        sentence = "these are the places of True: for every place True or False is asked"
-        yield Claim(sentence, expected.nonzero().squeeze(1), got)
+        if equal(~expected, got):
+            yield "True and False are swapped"
+        if equal(expected.nonzero().squeeze(1), got):
+            yield "these are the places of True: for every place True or False is asked"
         if got.dtype != torch.bool:
-            yield Claim("True or False is asked for, not numbers", got, got)  # true as it stands
+            yield "True or False is asked for, not numbers"
         return
 
     # Zeros stay zeros whatever one does to them, and NaNs stay NaNs.
     if not expected.isfinite().all():
         return
     if not got.isfinite().all():
-        sentence = "not a number, or infinite: an exp that overflows, a log of 0, or 0 / 0?"
-        yield Claim(sentence, got, got)  # true as it stands
+        yield "not a number, or infinite: an exp that overflows, a log of 0, or 0 / 0?"
     if not expected.any():
         return
 
     for sentence, function in FUNCTIONS.items():
-        yield Claim(sentence, function(expected), got)
-    yield from _about_steps(expected, got)
+        if equal(function(expected), got):
+            yield sentence
+    yield from _about_steps(expected, got, equal)
     if not alike:
-        yield Claim("the right numbers, but in another shape", expected.flatten(), got.flatten())
-        yield from _about_lengths(expected, got)
+        if equal(expected.flatten(), got.flatten()):
+            yield "the right numbers, but in another shape"
+        yield from _about_lengths(expected, got, equal)
     else:
-        yield from _about_sums(expected, got)
-        yield from _about_all_numbers(expected, got)
+        yield from _about_sums(expected, got, equal)
+        yield from _about_all_numbers(expected, got, equal)
 
 
 def _whole(x: Tensor) -> bool:
     return not (x.double() % 1).any()
 
 
-def _about_axes(expected: Tensor, got: Tensor) -> Iterator[Claim]:
-    """Claims about the shape alone."""
+def _about_axes(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
+    """Relations of axes alone: the right numbers, with one axis more or less, or swapped."""
     if expected.shape != got.shape:
-        sentence = "an axis of size 1 too many (keepdim=True, unsqueeze?)"
-        yield Claim(sentence, expected, got.squeeze())
-        yield Claim("an axis of size 1 is missing", expected.squeeze(), got)
+        if equal(expected, got.squeeze()):
+            yield "an axis of size 1 too many (keepdim=True, unsqueeze?)"
+        if equal(expected.squeeze(), got):
+            yield "an axis of size 1 is missing"
 
     # The first permutation is the order as it is.
     for order in [*permutations(range(expected.dim()))][1:]:
-        sentence = f"axes swapped: they are in the order {order}"
-        yield Claim(sentence, expected.permute(order), got)
+        if equal(expected.permute(order), got):
+            yield f"axes swapped: they are in the order {order}"
 
 
-def _about_lengths(expected: Tensor, got: Tensor) -> Iterator[Claim]:
-    """Claims about an axis that is too short, too long, or gone."""
+def _about_lengths(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
+    """Relations of an axis that is too short, too long, or gone."""
     for axis in range(expected.dim()):
         without = expected.shape[:axis] + expected.shape[axis + 1 :]
         if got.shape == without:
-            yield Claim(f"axis {axis} is gone: a sum, an argmax or an index too many?", got, got)
+            yield f"axis {axis} is gone: a sum, an argmax or an index too many?"
     if expected.dim() != got.dim():
         return
 
@@ -240,57 +241,60 @@ def _about_lengths(expected: Tensor, got: Tensor) -> Iterator[Claim]:
         # Where nothing is left to compare, everything is equal.
         if more and both:
             for place, first in (("end", 0), ("beginning", -both)):
-                of_axis = f" of axis {axis}" if expected.dim() > 1 else ""
-                sentence = f"{more} {verdict} at the {place}{of_axis}"
                 right_part = expected.narrow(axis, first, both)
-                yield Claim(sentence, right_part, got.narrow(axis, first, both))
+                if equal(right_part, got.narrow(axis, first, both)):
+                    of_axis = f" of axis {axis}" if expected.dim() > 1 else ""
+                    yield f"{more} {verdict} at the {place}{of_axis}"
 
 
-def _about_steps(expected: Tensor, got: Tensor) -> Iterator[Claim]:
-    """Claims about what was done along one axis, and should not have been, or the reverse."""
+def _about_steps(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
+    """Relations of what was done along one axis, and should not have been, or the reverse."""
     for axis in range(expected.dim()):
         for where, places in SHIFTS.items():
-            yield Claim(f"{where} along axis {axis}", expected.roll(places, axis), got)
+            if equal(expected.roll(places, axis), got):
+                yield f"{where} along axis {axis}"
         for step in STEPS:
-            sentence = f"a {step.__name__} over axis {axis} too many"
-            yield Claim(sentence, step(expected, axis), got)
+            if equal(step(expected, axis), got):
+                yield f"a {step.__name__} over axis {axis} too many"
 
     for axis in range(got.dim()):
         for step in STEPS:
-            sentence = f"a {step.__name__} over axis {axis} is missing"
-            yield Claim(sentence, expected, step(got, axis))
+            if equal(expected, step(got, axis)):
+                yield f"a {step.__name__} over axis {axis} is missing"
 
 
-def _about_sums(expected: Tensor, got: Tensor) -> Iterator[Claim]:
-    """Claims about weights: an axis over which the right ones sum to 1, and the others do not."""
+def _about_sums(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
+    """Relations of weights: an axis over which the right ones sum to 1, and the others do not."""
     for axis in range(expected.dim()):
         right_sums, sums = expected.sum(axis), got.sum(axis)
-        normalised = not difference(torch.ones_like(right_sums), right_sums)
-        if normalised and difference(right_sums, sums):
+        normalised = equal(torch.ones_like(right_sums), right_sums)
+        if normalised and not equal(right_sums, sums):
             farthest = (sums - 1).abs().argmax()
             worst = sums.flatten()[farthest]
-            sentence = f"it does not sum to 1 over axis {axis}, but to {worst:.5g}"
-            yield Claim(sentence, sums, sums)  # true as it stands
+            yield f"it does not sum to 1 over axis {axis}, but to {worst:.5g}"
 
 
-def _about_all_numbers(expected: Tensor, got: Tensor) -> Iterator[Claim]:
-    """Claims about all the numbers together: one for all, other places, a factor."""
+def _about_all_numbers(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
+    """Relations of all the numbers together: one for all, other places, a factor."""
     several = expected.numel() > 1
     if several:
         flat = got.flatten()
-        yield Claim("the same number everywhere", flat[:1].expand_as(flat), flat)
+        if equal(flat[:1].expand_as(flat), flat):
+            yield "the same number everywhere"
 
         sorted_right = expected.flatten().sort().values
-        sentence = "the right numbers, but in other places"
         # Zeros and ones are nearly always the right ones.
-        if len(sorted_right.round(decimals=4).unique()) > 2:
-            yield Claim(sentence, sorted_right, flat.sort().values)
+        has_others = len(sorted_right.round(decimals=4).unique()) > 2
+        if has_others and equal(sorted_right, flat.sort().values):
+            yield "the right numbers, but in other places"
 
     # Least squares. Every two numbers have some factor: for them it has to be whole, or 1 / whole.
     product = (expected * got).sum()
     factor = product / expected.square().sum()
-    if several or _whole_factor(factor) or _whole_factor(1 / factor):
-        yield Claim(f"{factor:.4g} times what is asked for", factor * expected, got)
+    is_believed = several or _whole_factor(factor) or _whole_factor(1 / factor)
+    times = f"{factor:.4g}"
+    if is_believed and times != "1" and equal(factor * expected, got):
+        yield f"{times} times what is asked for"
 
 
 def _whole_factor(x: Tensor) -> bool:

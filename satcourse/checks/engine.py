@@ -2,12 +2,11 @@
 
 A check goes through these stages:
 
-1. `_judge` refuses what is blank or no function, and tries the rest on each case of the task.
-2. `_try` calls the reference and the learner's function on one case, and compares the results.
+1. `_judge` has `_require_function` refuse what is blank or no function.
+2. `_trials` calls the reference and the learner's function on each case (`_try`), and compares.
 3. `_explain` writes the message: a known mistake, the task's advice, or what differs and why.
 """
 
-import contextlib
 import copy
 import importlib
 import inspect
@@ -23,8 +22,9 @@ import torch
 from torch import Tensor
 
 from satcourse.checks import calls, compare, diagnosis
-from satcourse.checks.correction import smallest_change
-from satcourse.checks.task import Answer, CutOff, Task
+from satcourse.checks.calls import Blank, Failed
+from satcourse.checks.correction import first_change
+from satcourse.checks.task import Answer, Case, CutOff, Task
 from satlib.errors import SatlibError
 
 CHAPTERS = range(11)  # the notebooks
@@ -129,17 +129,12 @@ def progress(number: int) -> None:
     What counts is the latest check of each in this session.
     """
     tasks = chapter(number)
-    by_state: dict[str, list[str]] = {"done": [], "wrong": [], "blank": []}
-    for id in tasks:
-        if id in _VERDICTS:
-            by_state[_VERDICTS[id]].append(id)
-
-    done = by_state["done"]
+    done = [id for id in tasks if _VERDICTS.get(id) == "done"]
     print(f"{len(done)} of {len(tasks)} done" + (f": {', '.join(done)}" if done else ""))
-    if by_state["wrong"]:
-        print(f"not right yet: {', '.join(by_state['wrong'])}")
-    if by_state["blank"]:
-        print(f"blank: {', '.join(by_state['blank'])}")
+    for state, title in (("wrong", "not right yet"), ("blank", "blank")):
+        those = [id for id in tasks if _VERDICTS.get(id) == state]
+        if those:
+            print(f"{title}: {', '.join(those)}")
 
     left = sum(task.minutes for id, task in tasks.items() if id not in done)
     if left:
@@ -160,7 +155,7 @@ def following(tasks: Mapping[str, Task], done: Collection[str]) -> str:
 class _Trial(NamedTuple):
     """One call of the learner's function on the inputs of a case."""
 
-    case: tuple[Any, ...]
+    case: Case
     expected: Any
     got: Any
     problem: str | None  # what is wrong with the result; None: nothing
@@ -168,6 +163,24 @@ class _Trial(NamedTuple):
 
 def _judge(task: Task, answer: Any) -> None:
     """Raise Wrong if an answer is blank or wrong."""
+    try:
+        _require_function(task, answer)
+        trials = _trials(task, answer)
+    except Blank:
+        raise Wrong(task.id, task.todo, blank=True) from None
+    except Failed as failed:
+        raise Wrong(task.id, str(failed)) from None
+
+    if any(trial.problem for trial in trials):
+        raise Wrong(task.id, _explain(task, answer, trials))
+
+
+def _require_function(task: Task, answer: Any) -> None:
+    """Refuse what is no function of the learner's.
+
+    Raises Wrong if it is satlib's, Blank if nothing is written, and Failed if it is no
+    function.
+    """
     # The cells that carry on put it there; a right verdict on it would say nothing of the learner.
     if answer is task.reference:
         raise Wrong(
@@ -175,34 +188,33 @@ def _judge(task: Task, answer: Any) -> None:
             f"{task.name} is satlib's own function now; write yours, run its cell, and check again",
             blank=True,
         )
-
-    try:
-        if answer is None or answer is Ellipsis or is_blank(answer):
-            raise calls.Blank
-        if not callable(answer):
-            raise calls.Failed(f"{task.name} is {compare.kind(answer)}, not a function")
-        trials: list[_Trial] = []
-        for case in task.cases():
-            try:
-                trials.append(_try(task, answer, case))
-            except calls.Failed as failed:
-                # What is wrong with the results before it explains more.
-                if any(trial.problem for trial in trials):
-                    break
-                raise calls.Failed(_failure(task, case, failed)) from None
-    except calls.Blank:
-        raise Wrong(task.id, task.todo, blank=True) from None
-    except calls.Failed as failed:
-        raise Wrong(task.id, str(failed)) from None
-
-    if any(trial.problem for trial in trials):
-        raise Wrong(task.id, _explain(task, answer, trials))
+    if answer is None or answer is Ellipsis or is_blank(answer):
+        raise Blank
+    if not callable(answer):
+        raise Failed(f"{task.name} is {compare.kind(answer)}, not a function")
 
 
-def _try(task: Task, answer: Answer, case: tuple[Any, ...]) -> _Trial:
+def _trials(task: Task, answer: Answer) -> list[_Trial]:
+    """The learner's function on the cases of its task.
+
+    Raises Blank, and Failed, with the whole message, if a call fails and no result
+    before it was wrong: a wrong one explains more, and ends the list.
+    """
+    trials: list[_Trial] = []
+    for case in task.cases():
+        try:
+            trials.append(_try(task, answer, case))
+        except Failed as failed:
+            if any(trial.problem for trial in trials):
+                return trials
+            raise Failed(_failure(task, case, failed)) from None
+    return trials
+
+
+def _try(task: Task, answer: Answer, case: Case) -> _Trial:
     """Call the reference and the learner's function on one case, and compare the results.
 
-    Raises calls.Blank and calls.Failed.
+    Raises Blank and Failed.
     """
     # Copies: a function that changes its inputs must not change anybody else's.
     expected = task.observe(task.reference, *copy.deepcopy(case))
@@ -214,32 +226,49 @@ def _try(task: Task, answer: Answer, case: tuple[Any, ...]) -> _Trial:
         # First what is wrong with the values: a word is cut off from every graph.
         got = cut.values
         expected = {name: expected[name] for name in got}
-        if not compare.difference(expected, got, task.tolerance):
+        if _equal(task, expected, got):
             raise
 
     results = got if isinstance(got, (tuple, list)) else [got]
     if any(result is Ellipsis for result in results):
-        raise calls.Blank
+        raise Blank
 
+    _require_inputs_kept(task, case, inputs, got)
+    expected = _comparable(task, case, expected, got)
+    problem = compare.difference(expected, got, task.tolerance, task.parts)
+    return _Trial(case, expected, got, problem)
+
+
+def _require_inputs_kept(task: Task, case: Case, inputs: Case, got: Any) -> None:
+    """Refuse a call that changed one of its inputs, which were copies of a case, or returned it.
+
+    Raises Failed.
+    """
     names = inspect.signature(task.reference).parameters
     # Not strict: a case may be sizes, from which `observe` makes the inputs.
     for name, before, after in zip(names, case, inputs, strict=False):
         if compare.difference(before, after, 0.0):
-            raise calls.Failed(
-                f"it changes its input {name}: work on a copy (`x -= 1` changes x itself)"
-            )
+            raise Failed(f"it changes its input {name}: work on a copy (`x -= 1` changes x itself)")
         # A small number or a string may well be the result, too.
         if got is after and isinstance(after, (Tensor, list, dict)):
-            raise calls.Failed(f"it returns its input {name} unchanged")
+            raise Failed(f"it returns its input {name} unchanged")
 
-    # `observe` could not look into the result. The message must be about what the learner's
-    # function returns, and no learner knows of a check's dict.
-    if isinstance(expected, Mapping) and not isinstance(got, Mapping):
-        with contextlib.suppress(TypeError):  # a case of sizes
-            expected = task.reference(*copy.deepcopy(case))
 
-    problem = compare.difference(expected, got, task.tolerance, task.parts)
-    return _Trial(case, expected, got, problem)
+def _comparable(task: Task, case: Case, expected: Any, got: Any) -> Any:
+    """The expected result, as `observe` gives it or, if it could not look into `got`, as it is."""
+    if not isinstance(expected, Mapping) or isinstance(got, Mapping):
+        return expected
+    # The message must be about what the learner's function returns, and no learner knows of a
+    # check's dict.
+    try:
+        return task.reference(*copy.deepcopy(case))
+    except TypeError:  # a case of sizes
+        return expected
+
+
+def _equal(task: Task, one: Any, other: Any) -> bool:
+    """Whether the check of a task takes two results for equal."""
+    return not compare.difference(one, other, task.tolerance)
 
 
 def _listed(result: Any) -> Any:
@@ -267,7 +296,7 @@ def is_blank(answer: Any) -> bool:
 # The message about a wrong answer.
 
 
-def _failure(task: Task, case: tuple[Any, ...], failed: calls.Failed) -> str:
+def _failure(task: Task, case: Case, failed: Failed) -> str:
     """What to say of a call that failed: a known mistake that fails alike, or what is asked."""
     message = str(failed)
     # The other failures' own words say what to do.
@@ -277,49 +306,65 @@ def _failure(task: Task, case: tuple[Any, ...], failed: calls.Failed) -> str:
     for known, mistake in task.mistakes.items():
         try:
             calls.run(partial(task.observe, mistake, *copy.deepcopy(case)), task.seconds)
-        except calls.Failed as alike:
+        except Failed as alike:
             # After it comes the learner's line.
             if message.startswith(str(alike)):
                 return known
 
     # torch says which sizes do not fit, but not whose they are.
     shapes = _shapes(task, case) if "shape" in message or "size" in message else ""
-    return f"{message}{diagnosis.exception(message)}{shapes}{_asked(task)}"
+    text = _joined(message, diagnosis.exception(message), shapes)
+    return f"{text}. {_asked(task)}"
 
 
 def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
-    """A known mistake, the task's advice, or the first difference and what is behind it."""
+    """What to say of wrong results: the first that there is of
+
+    1. a known mistake that gives all results,
+    2. a known mistake that gives the first wrong part of all results,
+    3. the task's own advice,
+    4. a change of the solution that gives all results,
+    5. a relation of the wrong results to the right ones,
+    6. a known mistake that gives the first wrong result,
+    7. the first difference as it is, and what is asked.
+    """
     mistake = _mistake(task, trials)
     if mistake:
         return mistake
 
     wrong = [trial for trial in trials if trial.problem]
-    # Of several mistakes in one answer, the one that explains the first wrong part.
-    parts = compare.named(wrong[0].expected, wrong[0].got, task.parts)
-    off = [name for name, pair in parts.items() if compare.difference(*pair, task.tolerance)]
-    mistake = _mistake(task, trials, off[0]) if off else None
+    first = wrong[0]
+    parts = compare.named(first.expected, first.got, task.parts)
+    wrong_parts = [name for name, pair in parts.items() if not _equal(task, *pair)]
+    mistake = _mistake(task, trials, wrong_parts[0]) if wrong_parts else None
     if mistake:
         return mistake
 
-    advice = _advice(task, wrong[0])
+    given = _given(task, first.case)
+    advice = _advice(task, first)
     if advice:
-        return advice + (_given(task, wrong[0].case) if task.given else "")
+        return _joined(advice, given if task.given else "")
 
-    difference = f"{wrong[0].problem}{_given(task, wrong[0].case)}"
+    difference = _joined(first.problem, given)
     correction = _correction(task, trials)
     if correction:
         return f"{correction} ({difference})"
 
     cause = _cause(task, answer, trials)
     if cause:
-        return f"{cause} ({difference}){_asked(task)}"
+        return f"{cause} ({difference}). {_asked(task)}"
 
     # Another mistake may be behind the other cases. Of a truth or a number this says little.
-    several = isinstance(wrong[0].expected, (Tensor, Mapping))
-    mistake = _mistake(task, wrong[:1]) if several else None
+    several = isinstance(first.expected, (Tensor, Mapping))
+    mistake = _mistake(task, [first]) if several else None
     if mistake:
         return f"{mistake} ({difference})"
-    return f"{difference}{_asked(task)}"
+    return f"{difference}. {_asked(task)}"
+
+
+def _joined(*clauses: str | None) -> str:
+    """Clauses in one line; those that say nothing are left out."""
+    return "; ".join(clause for clause in clauses if clause)
 
 
 def _mistake(task: Task, trials: Sequence[_Trial], part: str | None = None) -> str | None:
@@ -345,19 +390,22 @@ def _agrees(
         inputs = copy.deepcopy(trial.case)
         try:
             result = calls.run(partial(task.observe, mistake, *inputs), seconds or task.seconds)
-        except (calls.Failed, calls.Blank):
+        except (Failed, Blank):
             return False
-        pair = result, trial.got
+        one, other = result, trial.got
         if part is not None:
+            parts = compare.named(result, trial.got, task.parts)
             # Results without that part are none of this mistake.
-            pair = compare.named(*pair, task.parts).get(part, (result, None))
-        if compare.difference(*pair, task.tolerance):
+            if part not in parts:
+                return False
+            one, other = parts[part]
+        if not _equal(task, one, other):
             return False
     return True
 
 
 def _correction(task: Task, trials: Sequence[_Trial]) -> str | None:
-    """The smallest change of the solution that gives the learner's results; None if none does."""
+    """The first change of the solution that gives the learner's results, if one is found."""
     expected = trials[0].expected
     first = expected[0] if isinstance(expected, (list, tuple)) and expected else expected
     # Words are no numbers, and a few truths are explained by chance.
@@ -368,7 +416,7 @@ def _correction(task: Task, trials: Sequence[_Trial]) -> str | None:
         # What a changed solution divides by is no affair of the learner's.
         warnings.simplefilter("ignore")
         try:
-            return smallest_change(task, partial(_agrees, task, trials=trials, seconds=0.2))
+            return first_change(task, partial(_agrees, task, trials=trials, seconds=0.2))
         except (OSError, SyntaxError):  # the source is not there, or by now another version's
             return None
 
@@ -387,7 +435,7 @@ def _cause(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
     """What is behind the wrong results, in a true sentence; None if nothing is known."""
     wrong = [trial for trial in trials if trial.problem]
     try:
-        cause = _common_relation(wrong)
+        cause = _common_relation(task, wrong)
     except Exception:  # a learner's result may raise anything when one looks into it
         return None
 
@@ -397,9 +445,10 @@ def _cause(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
     return cause
 
 
-def _common_relation(wrong: Sequence[_Trial]) -> str | None:
+def _common_relation(task: Task, wrong: Sequence[_Trial]) -> str | None:
     """How the first wrong result is related to the right one, if the other cases do not deny it."""
-    sentence, *others = [diagnosis.relation(trial.expected, trial.got) for trial in wrong]
+    equal = partial(_equal, task)
+    sentence, *others = [diagnosis.relation(trial.expected, trial.got, equal) for trial in wrong]
     if sentence is None:
         return None
 
@@ -467,31 +516,33 @@ def _another(value: Any) -> Any:
     return value
 
 
-def _shapes(task: Task, case: tuple[Any, ...]) -> str:
-    """The shapes of the inputs, as "; with a (5, 5, 4), h (5, 3)"; "" if none is a tensor."""
+def _shapes(task: Task, case: Case) -> str:
+    """The shapes of the inputs, as "with a (5, 5, 4), h (5, 3)"; "" if none is a tensor."""
     names = inspect.signature(task.reference).parameters
-    pairs = [pair for pair in zip(names, case, strict=False) if isinstance(pair[1], Tensor)]
-    text = ", ".join(f"{name} {tuple(value.shape)}" for name, value in pairs)
-    return f"; with {text}" if text else ""
+    shapes = []
+    for name, value in zip(names, case, strict=False):
+        if isinstance(value, Tensor):
+            shapes.append(f"{name} {tuple(value.shape)}")
+    return f"with {', '.join(shapes)}" if shapes else ""
 
 
-def _given(task: Task, case: tuple[Any, ...]) -> str:
-    """The inputs of a case, as "; given i = 7, size = 100"; "" if they are too long to show.
+def _given(task: Task, case: Case) -> str:
+    """The inputs of a case, as "given i = 7, size = 100"; "" if they are too long to show.
 
     They are in the task's own words if it has any.
     """
     if task.given is not None:
-        return f"; given {task.given(*case)}"
+        return f"given {task.given(*case)}"
     names = inspect.signature(task.reference).parameters
     text = ", ".join(f"{name} = {value!r}" for name, value in zip(names, case, strict=False))
     # The repr of a tensor is numbers without end, and that of a function or object its address.
     if not text or len(text) > 100 or re.search(r"tensor\(|<", text):
         return ""
-    return f"; given {text}"
+    return f"given {text}"
 
 
 def _asked(task: Task) -> str:
-    """What is asked, in a sentence: the first paragraph of the reference's docstring."""
+    """What is asked, in a sentence without its stop: the first paragraph of the docstring."""
     docstring = inspect.getdoc(task.reference) or ""
     paragraph = " ".join(docstring.partition("\n\n")[0].split())
-    return f". The task: {paragraph}".rstrip(".")
+    return f"The task: {paragraph}".rstrip(".")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from satcourse.checks.task import Answer, exercise, numbers
+from satcourse.checks.task import Answer, Case, exercise, numbers
 
 Place = tuple[int, int]
 Layers = Sequence[tuple[int, int]]  # each as (kernel, stride)
@@ -152,7 +152,7 @@ unpool.mistakes = {
         lambda values, pooled: values.repeat_interleave(2, 2).repeat_interleave(2, 3)
     ),
     "values stand where places should: a pooling gives the maxima, and then their places": (
-        lambda values, pooled: functional.max_unpool2d(values, values, 2)
+        lambda values, pooled: functional.max_unpool2d(values, values, [2, 2])
     ),
 }
 
@@ -334,7 +334,7 @@ def likeness(
     return _mean_correlation(picture(channel, place), others)
 
 
-def _exhibits() -> list[tuple[Any, ...]]:
+def _exhibits() -> list[Case]:
     """Pictures that the map makes, and pictures that the place makes, whatever the map."""
     # The pictures have 3 channels of 4 x 4 pixels.
     of_map = 2 + numbers(9, 3, 4, 4, seed=1)

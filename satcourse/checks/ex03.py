@@ -129,7 +129,7 @@ vocabulary.mistakes = {
         lambda times, word: (-times, word), tokens=str.split
     ),
     "each caption counts a word once: count how often it is said": _ranked(
-        lambda times, word: (-times, word), tokens=lambda text: {*tokenise(text)}
+        lambda times, word: (-times, word), tokens=lambda text: [*{*tokenise(text)}]
     ),
 }
 
@@ -150,9 +150,9 @@ def byte_pairs(counts: Counts, number: int) -> Merges:
     return merges
 
 
-def _as_letters(counts: Counts) -> Counts:
-    """Words with spaces between their pieces, which at first are letters."""
-    return {" ".join(word): times for word, times in counts.items()}
+def _as_letters(counts: Counts, end: Sequence[str] = ()) -> Counts:
+    """Words with spaces between their pieces, which at first are letters, and an end."""
+    return {" ".join([*word, *end]): times for word, times in counts.items()}
 
 
 def _neighbours(words: Counts, within: Callable[..., Any] = list) -> Counter[Pieces]:
@@ -186,11 +186,12 @@ def _merged_with(
     neighbours: Answer = _neighbours,
     choose: Answer = lambda pairs: _sorted(pairs)[0],
     join: Answer = _joined,
+    end: Sequence[str] = (),
 ) -> Answer:
-    """`byte_pairs` with another step."""
+    """`byte_pairs` with another step, or an end to each word."""
 
     def answer(counts: Counts, number: int) -> Merges:
-        words = _as_letters(counts)
+        words = _as_letters(counts, end)
         merges: Merges = []
         for _ in range(number):
             merges.append(choose(neighbours(words)))
@@ -228,11 +229,7 @@ byte_pairs.mistakes = {
     "a pair is joined once in a word: join it wherever it stands": _merged_with(
         join=partial(_joined, most=1)
     ),
-    "a mark at the end is no piece of a word here": (
-        lambda counts, number: byte_pairs(
-            {(*word, "</w>"): times for word, times in counts.items()}, number
-        )
-    ),
+    "that is Sennrich's: here a word has no mark at its end": _merged_with(end=["</w>"]),
     "only letters are joined: count again after each pair is joined": (
         lambda counts, number: _sorted(_neighbours(_as_letters(counts)))[:number]
     ),

@@ -136,6 +136,7 @@ def _one_gradient(e: Tensor, steps: int = 250) -> Tensor:
 def _with_another_adam(e: Tensor, steps: int, rate: float, per: int) -> Tensor:
     """`go_downhill` at another rate, or with a new Adam after so many steps."""
     e = e.clone().requires_grad_()
+    optimiser = torch.optim.Adam([e], rate)
     for step in range(steps):
         if step % per == 0:
             optimiser = torch.optim.Adam([e], rate)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from satcourse.checks.calls import Failed
 from satcourse.checks.task import (
     Answer,
+    Case,
     distribution,
     exercise,
     generator,
@@ -114,7 +115,7 @@ def bound(p_place: Answer, p_word: Answer, L: int, C: int) -> tuple[float, float
     return (p @ q.log()).item(), (p @ q).log().item()
 
 
-def _chances(L: int, C: int, seed: int) -> tuple[Any, ...]:
+def _chances(L: int, C: int, seed: int) -> Case:
     """The probabilities of each beginning's last place and word, and the sizes."""
     begun = []
     for t in range(C):
@@ -551,7 +552,7 @@ def _loss_and_gradients(answer: Answer, log_p_word: Tensor, alphas: Tensor, *res
     return {"the loss": torch.as_tensor(loss).detach(), **result}
 
 
-def _sampled_captions() -> list[tuple[Any, ...]]:
+def _sampled_captions() -> list[Case]:
     several = (
         -numbers(B, C).abs() - 0.1,
         distribution(B, C, L),
@@ -676,7 +677,7 @@ def _told(answer: Answer, step: Any, state: Tensor, darts: Tensor) -> Any:
     return {"the words": words, "log p of the captions": log_p.detach(), **slope}
 
 
-def _rollouts(K: int, captions: int, seed: int) -> tuple[Any, ...]:
+def _rollouts(K: int, captions: int, seed: int) -> Case:
     """Darts for some captions of 5 words by a policy of K words."""
     darts = torch.rand(captions, 5, generator=generator(seed))
     # The state counts the words so far.

@@ -771,7 +771,8 @@ chair.mistakes = {
     "CHAIR_i counts over all captions before it divides": _mean_over_captions,
     "a mean over the captions that say something: CHAIR_i divides one sum by another": (
         lambda said, there: _mean_over_captions(
-            *zip(*[pair for pair in zip(said, there, strict=True) if pair[0]], strict=True)
+            [ours for ours in said if ours],
+            [theirs for ours, theirs in zip(said, there, strict=True) if ours],
         )
     ),
     "every invented thing counts: CHAIR_s counts captions, each once": (

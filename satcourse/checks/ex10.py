@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from satcourse.checks import ex02
-from satcourse.checks.task import Answer, distribution, exercise, numbers, with_gradients
+from satcourse.checks.task import Answer, Case, distribution, exercise, numbers, with_gradients
 from satcourse.lessons.vectors import Vectors
 from satlib.data import scenes
 from satlib.data.features import Pixels
@@ -53,7 +53,7 @@ def _energies(q: Tensor, k: Tensor, heads: int) -> Tensor:
     return q @ k.mT / math.sqrt(q.shape[-1])
 
 
-def _queries_and_keys() -> list[tuple[Any, ...]]:
+def _queries_and_keys() -> list[Case]:
     q = numbers(B, C, d)
     k = numbers(B, L, d, seed=1)
 
@@ -227,7 +227,7 @@ def one_more(
     return read(weights(q, keys, heads), values), (keys, values)
 
 
-def _newest_word(t: int, heads: int) -> tuple[Any, ...]:
+def _newest_word(t: int, heads: int) -> Case:
     """A word after t others."""
     q, k, v = numbers(3, B, 1, d)
     kept = tuple(numbers(2, B, t, d, seed=1))

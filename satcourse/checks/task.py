@@ -12,9 +12,14 @@ from torch import Tensor
 from satcourse.checks.calls import Failed
 
 Answer = Callable[..., Any]
+Case = tuple[Any, ...]  # the inputs of a call
 # From the expected and the learner's result, what to say; None: nothing.
 Advice = Callable[[Any, Any], str | None]
 GRADIENT = "the gradient at "  # so begin the names of the parts that are gradients
+NO_GRAPH = (
+    "nothing is left to learn from: "
+    "the result is cut off from the graph (by detach, item, argmax or no_grad?)"
+)
 
 
 def _call(answer: Answer, *inputs: Any) -> Any:
@@ -40,8 +45,8 @@ class Task:
     # A right function; satlib's own if it has one. Its docstring says what is asked, and the names
     # of its parameters stand in the messages.
     reference: Answer
-    # Creates the inputs, a tuple for each call.
-    cases: Callable[[], Sequence[tuple[Any, ...]]] = tuple
+    # Creates the inputs of each call.
+    cases: Callable[[], Sequence[Case]] = tuple
     # What a right answer was checked against, for the message of success.
     says: str = ""
     # Messages, and functions that make the mistakes. The first that does what the learner's
@@ -49,7 +54,7 @@ class Task:
     mistakes: Mapping[str, Answer] = field(default_factory=dict)
     # Called with a function and a case's inputs; what it returns is compared.
     observe: Answer = _call
-    tolerance: float = 1e-4  # relative to the largest value
+    tolerance: float = 1e-4  # see `compare.difference`
     # The time limit of one call: generous, since torch loads modules when a function is first used.
     seconds: float = 10.0
     # Describes a case's inputs; by default short inputs are shown as they are.
@@ -110,10 +115,7 @@ def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
     if not isinstance(loss, Number) and not is_scalar:
         return loss
     if not isinstance(loss, Tensor) or not loss.requires_grad:
-        raise CutOff(
-            "nothing is left to learn from: "
-            "the result is cut off from the graph (by detach, item, argmax or no_grad?)"
-        )
+        raise CutOff(NO_GRAPH)
 
     values = torch.autograd.grad(loss, [*leaves.values()], retain_graph=True, allow_unused=True)
     found = {}
@@ -152,7 +154,7 @@ def with_gradients(*names: str, parts: Sequence[str] = ("",)) -> Answer:
                 return leaf
 
         if isinstance(output, Number):
-            return gradients(output, {})  # refuses it
+            raise CutOff(NO_GRAPH)
         tensors = output if isinstance(output, (tuple, list)) else [output]
         if any(isinstance(each, np.ndarray) for each in tensors):
             raise Failed("keep to tensors: gradients must flow through it")

@@ -68,14 +68,21 @@ def answers_figure(
 
     answers: each place's word and its probability, which is its opacity, by the rows of the
     annotation grid. word: the model's own, drawn bold.
-    tints: behind each word; by default `word` is on blue, others on orange.
+    tints: behind each word; by default `word` is on blue, others on orange. A line below says what
+    they mean.
     """
-    tints = tints or {word: "#56b4e9"}
+    legend = "Bold: the model's own word. Pale: less likely."
+    if tints is None:
+        tints = {word: "#56b4e9"}
+        legend = "Blue: the model's own word. Amber: another word. Pale: less likely."
     pixels = plots.scaled(photo, 448)
     height, width = pixels.shape[:2]
     longer = max(height, width)
-    figure = plots.Photographs(figsize=(8.4 * width / longer, 8.4 * height / longer))
+    below = longer / 28  # for the legend
+    figure = plots.Photographs(figsize=(8.4 * width / longer, 8.4 * (height + below) / longer))
     axis = _canvas(figure, width, height)
+    axis.set_ylim(-below, height)
+    figure.text(0.5, 0.008, legend, fontsize=min(11, 1.8 * figure.get_figwidth()), ha="center")
     _inside(axis, pixels, (0, 0, width, height))
 
     high = height / len(answers)

@@ -2,8 +2,8 @@
 
 A command is a function below its options; its docstring is its help. It imports what it needs when
 it runs, so that `satlib --help` answers at once. The modules `use`, `train` and `measure` hold the
-commands, which only parse and print; other packages add theirs in a module of the entry-point group
-"satlib.commands".
+commands, which read options, open what these name (`inputs`), call satlib and print; other packages
+add theirs in a module of the entry-point group "satlib.commands".
 """
 
 import argparse
@@ -70,7 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     has no reader any more.
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if not _known(words[0]):
+    _load_commands(words[0])
+    proposal = _proposal(words[0])
+    if proposal:
+        print(proposal, file=sys.stderr)
         return 2
     options = parser().parse_args(words)
     files.quiet = options.quiet
@@ -80,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")
 
     # Waiting threads spin only briefly: long spinning takes cores from other programs, and without
-    # any they would wake late. Who has set a policy keeps it.
+    # spinning they would wake late. OpenMP reads this as torch is imported, which the command does.
+    # Who has set a policy keeps it.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
@@ -92,19 +96,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def _known(word: str) -> bool:
-    """Load the commands of other packages; false, with a proposal printed, for a misspelt one."""
+def _load_commands(word: str) -> None:
+    """Load the commands of other packages, unless the word is a command already."""
     # They are imported only for the help, and for commands that are not satlib's own.
-    if word in COMMANDS:
-        return True
-    for entry in importlib.metadata.entry_points(group="satlib.commands"):
-        entry.load()
+    if word not in COMMANDS:
+        for entry in importlib.metadata.entry_points(group="satlib.commands"):
+            entry.load()
 
+
+def _proposal(word: str) -> str | None:
+    """What to say of a misspelt command; of a word like no command argparse says what there is."""
     similar = difflib.get_close_matches(word, COMMANDS, n=1)
     if word in COMMANDS or not similar:
-        return True  # or argparse says what there is
-    print(f"satlib: there is no command {word}; did you mean {similar[0]}?", file=sys.stderr)
-    return False
+        return None
+    return f"satlib: there is no command {word}; did you mean {similar[0]}?"
 
 
 def _run(options: argparse.Namespace) -> int:

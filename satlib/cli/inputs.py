@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from satlib.data.caption_set import CaptionSet
@@ -25,7 +25,12 @@ def captions_of(recipe: "Recipe", options: argparse.Namespace) -> "CaptionSet":
 
     # With --skip-broken, photographs may be missing: they are looked for one by one.
     skip = getattr(options, "skip_broken", False)
-    captions = datasets.load(recipe.data.name, root, not skip, recipe.data.train_images)
+    captions = datasets.load(
+        recipe.data.name,
+        root,
+        require_images=not skip,
+        train_images=recipe.data.train_images,
+    )
     return check.readable(captions) if skip else captions
 
 
@@ -65,10 +70,10 @@ def captioner_of(model: Path, options: argparse.Namespace) -> "Captioner":
     from satlib.model.captioner import Captioner
 
     # First, because a model cannot be built without a class of its own.
-    plug, _ = own_attention(options)
+    own = own_attention(options)
     captioner = Captioner.load(model, installed.device(options.device))
-    if plug:
-        plug(captioner)
+    if own.plug:
+        own.plug(captioner)
     elif captioner.own_attention:
         print(
             f"satlib: {model} was trained with --attention {captioner.own_attention}, "
@@ -78,16 +83,18 @@ def captioner_of(model: Path, options: argparse.Namespace) -> "Captioner":
     return captioner
 
 
-def own_attention(
-    options: argparse.Namespace,
-) -> "tuple[Callable[[Captioner], None] | None, list[str]]":
-    """What --attention does to a captioner, and to its recipe.
+class OwnAttention(NamedTuple):
+    """An attention of one's own: a function is plugged into a captioner, a class named in a recipe."""
 
-    A function is plugged into a captioner; a class is registered, and the recipe names it.
-    """
+    plug: "Callable[[Captioner], None] | None" = None  # of a function
+    changes: Sequence[str] = ()  # of a class: "section.key=value"
+
+
+def own_attention(options: argparse.Namespace) -> OwnAttention:
+    """What --attention names, nothing without it; a class is registered."""
     place = options.attention
     if not place:
-        return None, []
+        return OwnAttention()
 
     # The file is run at once: a mistake in it is reported before anything is computed.
     from satlib.model import attention, plugged
@@ -95,5 +102,5 @@ def own_attention(
     found = plugged.load(place)
     if isinstance(found, type):
         attention.register(found.__name__, found)
-        return None, [f"decoder.attention={found.__name__}"]
-    return lambda captioner: plugged.plug(captioner, found, place), []
+        return OwnAttention(changes=[f"decoder.attention={found.__name__}"])
+    return OwnAttention(plug=lambda captioner: plugged.plug(captioner, found, place))

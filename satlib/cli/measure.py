@@ -1,6 +1,7 @@
 """Commands that say what a model is worth: satlib evaluate, ground and table."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,8 @@ def _of_model(options: argparse.Namespace) -> tuple[dict[str, Any], Path]:
         captions,
         reader,
         split,
-        options.beam,
-        options.length_normalisation,
+        beam=options.beam,
+        length_normalisation=options.length_normalisation,
         look=options.look,
     )
     return evaluation, evaluate.save(evaluation, outputs.results_folder(options, captions))
@@ -161,12 +162,37 @@ def ground(options: argparse.Namespace) -> None:
 def table(options: argparse.Namespace) -> None:
     """Print a table like the paper's Table 1: published results beside yours."""
     from satlib.evaluation import table
+
+    files, names = _files_and_names(options.only)
+    rows = table.rows(files, options.split)
+    if names:
+        # One may ask for whatever there are rows of, published ones included.
+        known = sorted({row.data for row in rows})
+        unknown = names - {name.lower() for name in known}
+        if unknown:
+            raise SatlibError(
+                f"{min(unknown)} is neither a file nor a data set of the table; "
+                f"it has {', '.join(known)}"
+            )
+        rows = [row for row in rows if row.data.lower() in names]
+
+    if not options.json:
+        print(table.render(rows))
+        return
+    values = []
+    for row in rows:
+        values.append({"data": row.data, "name": row.name, "ours": row.ours, "scores": row.figures})
+    outputs.print_json(values)
+
+
+def _files_and_names(words: Sequence[str]) -> tuple[list[Path], set[str]]:
+    """The evaluations and the data sets that a table's words name; without a file, all of them."""
     from satlib.model import installed
 
     # A word is a path if there is such a file or folder, and the name of a data set otherwise.
     paths = []
     names = set()
-    for word in options.only:
+    for word in words:
         if Path(word).exists():
             paths.append(Path(word))
         else:
@@ -179,22 +205,4 @@ def table(options: argparse.Namespace) -> None:
         raise SatlibError(f"{paths[0]} has no evaluation; satlib evaluate {paths[0]} makes one")
     if not files:
         files = [*installed.evaluations(), *sorted(Path("runs").glob("*/evaluation-*.json"))]
-
-    rows = table.rows(files, options.split)
-    # One may ask for whatever there are rows of, published ones included.
-    data_sets = sorted({row.data for row in rows})
-    unknown = names - {name.lower() for name in data_sets}
-    if unknown:
-        raise SatlibError(
-            f"{min(unknown)} is neither a file nor a data set of the table; it has {', '.join(data_sets)}"
-        )
-    if names:
-        rows = [row for row in rows if row.data.lower() in names]
-
-    if not options.json:
-        print(table.render(rows))
-        return
-    values = []
-    for row in rows:
-        values.append({"data": row.data, "name": row.name, "ours": row.ours, "scores": row.figures})
-    outputs.print_json(values)
+    return files, names

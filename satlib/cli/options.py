@@ -32,7 +32,8 @@ def command(*options: Option) -> Callable[[Command], Command]:
 
 def positive(text: str) -> int:
     """A whole number of 1 to 1,000: no beam may be wider (`satlib.recipe`)."""
-    # argparse prints the message of this exception, and of no other.
+    # argparse prints the message of this exception, and of no other. The length comes first: Python
+    # itself refuses to read a number of thousands of digits.
     if not (text.isdecimal() and len(text) < 5 and 1 <= int(text) <= 1_000):
         raise argparse.ArgumentTypeError(f"must be a whole number of 1 to 1000, not {text}")
     return int(text)
@@ -56,6 +57,12 @@ ATTENTION = option(
     "--attention",
     metavar="FILE:NAME",
     help="your own function attend(e, a) -> (z, alpha), or class (docs/contributing.md)",
+)
+# Of a page, on which no Python runs: a class is exported with the model.
+ATTENTION_CLASS = option(
+    "--attention",
+    metavar="FILE:NAME",
+    help="the class of your own with which the models were trained (docs/contributing.md)",
 )
 DATA = option("--data", metavar="FOLDER", help="the folder of data sets: $SATLIB_DATA or ./data")
 DATA_SET = option(

@@ -77,7 +77,7 @@ def features(options: argparse.Namespace) -> None:
         type=float,
         default=recipes.SAVE_SECONDS,
         metavar="SECONDS",
-        help="also within an epoch",
+        help="save a checkpoint within an epoch, too, that often (default: %(default)g)",
     ),
     DATA,
     DEVICE,
@@ -90,8 +90,8 @@ def train(options: argparse.Namespace) -> None:
     from satlib.training import distributed, loop, starting, validation
 
     # The attention first: a mistake in it should show before the data are read.
-    prepare, own = inputs.own_attention(options)
-    changes = [*options.set, *own]
+    own = inputs.own_attention(options)
+    changes = [*options.set, *own.changes]
     recipe = recipes.load(options.recipe, changes)
     run = options.out or Path("runs") / recipe.name
     # A run takes its sizes from the model that it begins with, but for those of --set.
@@ -108,7 +108,7 @@ def train(options: argparse.Namespace) -> None:
             run,
             device,
             start=options.start,
-            prepare=prepare,
+            prepare=own.plug,
             save_seconds=options.checkpoint_every,
             entities=Entities(options.entities) if options.entities else None,
         )

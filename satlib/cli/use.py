@@ -12,6 +12,7 @@ from satlib.cli import inputs, outputs
 from satlib.cli.options import (
     A_MODEL,
     ATTENTION,
+    ATTENTION_CLASS,
     BEAM,
     DEVICE,
     JSON,
@@ -25,6 +26,7 @@ from satlib.errors import SatlibError
 
 if TYPE_CHECKING:
     from satlib.evaluation.how_sure import Band
+    from satlib.model.captioner import Captioner
 
 
 @command(
@@ -69,13 +71,9 @@ def caption(options: argparse.Namespace) -> int:
     from satlib.evaluation import how_sure
     from satlib.model import installed
 
+    _require_consistent(options)
     # The model as it was named: that is how --json names it.
     model = options.model or Path(installed.PHOTOGRAPHS)
-    if options.sample and (options.beam or options.best > 1):
-        raise SatlibError("--best and --beam go without --sample: it draws, and does not search")
-    if not options.sample and (options.temperature != 1 or options.seed):
-        raise SatlibError("--temperature and --seed go with --sample")
-
     captioner = inputs.captioner_of(model, options)
     results = captioning.caption_folder(
         options.photos,
@@ -89,9 +87,7 @@ def caption(options: argparse.Namespace) -> int:
         temperature=options.temperature,
         seed=options.seed,
     )
-    # What was judged are the best captions of the model's own search.
-    as_judged = not (options.sample or options.beam or options.attention)
-    bands = how_sure.bands_of(captioner) if as_judged else []
+    bands = _bands(captioner, options)
     found = []  # without the maps, which would fill the memory
     left_out = 0
     for result in results:
@@ -112,6 +108,23 @@ def caption(options: argparse.Namespace) -> int:
     if left_out and not found:
         return 2
     return 1 if left_out else 0
+
+
+def _require_consistent(options: argparse.Namespace) -> None:
+    """Refuse options of searching beside those of drawing."""
+    if options.sample and (options.beam or options.best > 1):
+        raise SatlibError("--best and --beam go without --sample: it draws, and does not search")
+    if not options.sample and (options.temperature != 1 or options.seed):
+        raise SatlibError("--temperature and --seed go with --sample")
+
+
+def _bands(captioner: "Captioner", options: argparse.Namespace) -> "list[Band]":
+    """How many captions with a score are true; none where nobody judged captions made so."""
+    from satlib.evaluation import how_sure
+
+    # What was judged are the best captions of the model's own search.
+    as_judged = not (options.sample or options.beam or options.attention)
+    return how_sure.bands_of(captioner) if as_judged else []
 
 
 def _as_json(result: captioning.Result, model: Path, band: "Band | None") -> dict[str, Any]:
@@ -195,13 +208,16 @@ def export(options: argparse.Namespace) -> None:
     ),
     option("--open", action="store_true", help="show it"),
     STORAGE,
-    ATTENTION,
+    ATTENTION_CLASS,
 )
 def page(options: argparse.Namespace) -> None:
     """Write a web page on which captioners run in the browser."""
     from satlib.page import live
 
-    inputs.own_attention(options)  # registers a class; the page knows no function
+    if inputs.own_attention(options).plug:
+        raise SatlibError(
+            f"a page cannot run the function {options.attention}: give a class (docs/contributing.md)"
+        )
     live.write(options.folder, options.models, options.storage)
     print(f"written to {options.folder}")
     if options.open:
@@ -224,6 +240,7 @@ def info(options: argparse.Namespace) -> None:
 
 
 def _of_model(model: Path) -> dict[str, str]:
+    """What a model's file says, by topic."""
     from satlib.model import captioner
 
     path, header, tensors = captioner.read_file(model)
@@ -240,6 +257,7 @@ def _of_model(model: Path) -> dict[str, str]:
 
 
 def _of_this_machine() -> dict[str, str]:
+    """Versions, devices and what is missing, by topic."""
     import torch
 
     from satlib.evaluation import metrics

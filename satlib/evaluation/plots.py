@@ -97,15 +97,13 @@ def attention_figure(
     photo: Image.Image,
     words: Sequence[str],
     alphas: Tensor,
-    betas: Tensor | None = None,
     path: Path | None = None,
 ) -> Figure:
     """Draw the photograph, then for each word the photograph lit where alpha is high.
 
     Each map of alphas (C, h, w) is scaled to its own maximum: a uniform map lights the whole
     photograph. A map more than there are words belongs to the end mark. A thin line encloses what
-    has at least half of the maximum. The gate betas (C,) is printed below each map. `path` is of
-    a PNG file.
+    has at least half of the maximum. `path` is of a PNG file.
     """
     if len(alphas) not in (len(words), len(words) + 1):
         raise ValueError(
@@ -116,7 +114,7 @@ def attention_figure(
     height, width = pixels.shape[:2]
     maps = upsample(alphas, (height, width)).numpy()
 
-    figure = _strip(1 + len(maps), height / width, labels=betas is not None)
+    figure = _strip(1 + len(maps), height / width)
     first, *others = figure.axes
     first.imshow(pixels)
     # The label of the end mark is used only if there is a map for it.
@@ -140,28 +138,20 @@ def attention_figure(
             parse_math=False,
         )
 
-    if betas is not None:
-        for axis, beta in zip(others, betas.tolist(), strict=False):
-            axis.set_xlabel(
-                f"β = {beta:.2f}",
-                fontsize=10,
-                labelpad=2,
-                color=PALE,
-            )
     if path is not None:
         save(figure, path)
     return figure
 
 
-def _strip(panels: int, shape: float, labels: bool) -> Strip:
-    """An empty figure for pictures of a shape (height by width), with or without labels below."""
+def _strip(panels: int, shape: float) -> Strip:
+    """An empty figure for pictures of a shape (height by width)."""
     # Rows as even as possible: no last row with a single panel.
     rows = math.ceil(panels / _COLUMNS)
     columns = math.ceil(panels / rows)
 
     # A very long photograph is drawn small in its panel.
     shape = min(max(shape, 0.5), 1.5)
-    height = _PANEL * shape + (0.62 if labels else 0.4)
+    height = _PANEL * shape + 0.4
     figure = Strip(figsize=(_PANEL * columns, height * rows))
     figure.set_layout_engine(
         "constrained",

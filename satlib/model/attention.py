@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from satlib import recipe
+from satlib.errors import SatlibError
 
 
 class AttentionOutput(NamedTuple):
@@ -79,9 +80,17 @@ class AdditiveEnergy(nn.Module):
 
     def __init__(self, annotation_dim: int, hidden: int, width: int) -> None:
         super().__init__()
-        self.annotation = nn.Linear(annotation_dim, width)
+        self.annotation: nn.Module = nn.Linear(annotation_dim, width)
         self.state = nn.Linear(hidden, width, bias=False)
         self.energy = nn.Linear(width, 1, bias=False)
+
+    def add_layer(self) -> None:
+        """Make the keys tanh(W (W_a a + b) + b'), as the official code does for COCO.
+
+        There it is called n_layers_att = 2 (evaluate_coco.py and capgen.py); the paper has it not.
+        """
+        width = self.energy.in_features
+        self.annotation = nn.Sequential(self.annotation, nn.Linear(width, width), nn.Tanh())
 
     def forward(self, keys: Tensor, h: Tensor) -> Tensor:
         """Keys W_a a + b (B, L, width) and h (B, n) -> e (B, L)."""
@@ -99,7 +108,7 @@ class SoftAttention(Attention):
         self.energy = energy
 
     def keys(self, a: Tensor) -> Tensor:
-        """W_a a + b: (B, L, D) -> (B, L, width)."""
+        """W_a a + b, and what a second layer makes of it: (B, L, D) -> (B, L, width)."""
         return self.energy.annotation(a)
 
     def weights(
@@ -193,12 +202,23 @@ def register(name: str, build: Build) -> None:
     _KINDS[name] = build
 
 
-def create(attention: str, annotation_dim: int, hidden: int, width: int) -> Attention:
+def create(
+    attention: str, annotation_dim: int, hidden: int, width: int, layers: int = 1
+) -> Attention:
     """The attention "soft", "hard", "none" or a registered one, with fresh weights.
 
-    annotation_dim: D. hidden: n. width: the hidden units of its energies.
+    annotation_dim: D. hidden: n. width: the hidden units of its energies. layers: 2 for another
+    layer on the keys.
+
+    Raises:
+        SatlibError: a second layer for an attention that has not the paper's energies.
     """
-    return _KINDS[attention](annotation_dim, hidden, width)
+    made = _KINDS[attention](annotation_dim, hidden, width)
+    if layers == 2:
+        if not isinstance(made, SoftAttention):
+            raise SatlibError(f'decoder.attention_layers is 2, but "{attention}" has no energies')
+        made.energy.add_layer()
+    return made
 
 
 def entropy(alphas: Tensor) -> Tensor:

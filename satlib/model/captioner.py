@@ -32,6 +32,9 @@ from satlib.model.search import Hypothesis
 from satlib.model.transformer import TransformerDecoder
 from satlib.recipe import OF_MODEL, Recipe, from_dict
 
+# Photographs that are searched together: each step then reads the decoder's weights once for all.
+AT_ONCE = 16
+
 
 class Header(Struct):
     """The header of model.safetensors; the recipe is read by `recipe.from_dict`."""
@@ -225,7 +228,7 @@ class Captioner(nn.Module):
             raise SatlibError(
                 "caption takes a list of photographs; put this one in brackets: caption([photo])"
             )
-        for some in chunks(photos, self.encoder.at_once):
+        for some in chunks(photos, AT_ONCE):
             squares = [images.square(images.photo_of(photo)) for photo in some]
             yield torch.stack([images.to_tensor(square) for square in squares])
 

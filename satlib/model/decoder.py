@@ -109,7 +109,9 @@ class Decoder(nn.Module):
 
         self.config = config
         self.embedding = nn.Embedding(K, m)
-        self.attention = attention.create(config.attention, D, n, config.attention_hidden)
+        self.attention = attention.create(
+            config.attention, D, n, config.attention_hidden, config.attention_layers
+        )
         # beta of section 4.2.1.
         self.gate = nn.Linear(n, 1) if config.gate else None
 

@@ -43,10 +43,16 @@ def write(folder: Path, models: Sequence[Path | str] | None = None, storage: str
 
     Raises:
         SatlibError: npm or a package is missing, the folder holds something else, or a model cannot
-            be exported.
+            be exported, or was trained with a function of one's own.
     """
     # An export takes minutes: what may be missing is looked for first.
     captioners = [Captioner.load(model) for model in models or MODELS]
+    for captioner in captioners:
+        if captioner.own_attention:
+            raise SatlibError(
+                f"{captioner.name} was trained with the function {captioner.own_attention}, which "
+                "a page cannot run: train it with a class (docs/contributing.md)"
+            )
     runtime = _runtime()
     with export.replaced(folder, CONTENTS) as new:
         for file in (*_SOURCE.glob("*.*"), runtime / "ort.wasm.bundle.min.mjs", runtime / _WASM):

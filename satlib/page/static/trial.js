@@ -67,6 +67,8 @@ function hear(exhibit, part, data, bitmap) {
   };
 
   const form = part("form");
+  form.low.max = form.high.max = data.of;
+  form.low.oninput = () => (form.high.min = form.low.value);
   let place = alpha.indexOf(Math.max(...alpha));
   const move = (/** @type {number} */ next) => {
     if (!form.inert || !(next in places)) return; // the bet comes first
@@ -76,6 +78,7 @@ function hear(exhibit, part, data, bitmap) {
     part(".control").disabled = false;
   };
 
+  part(".picture").hidden = false;
   draw(".own", "By itself", alpha, words);
   form.hidden = false;
   form.onsubmit = (/** @type {Event} */ event) => {
@@ -85,6 +88,7 @@ function hear(exhibit, part, data, bitmap) {
     part("input").hidden = true; // the bet is on this photograph
     part(".see").hidden = false;
     canvas.focus({ preventScroll: true });
+    part(".see").scrollIntoView({ block: "nearest" }); // on a phone it is below the picture
   };
   canvas.onpointerdown = canvas.onpointermove = (/** @type {PointerEvent} */ event) => {
     const column = Math.floor((event.offsetX / canvas.clientWidth) * columns);
@@ -103,6 +107,7 @@ function hear(exhibit, part, data, bitmap) {
     const verdict = RULES[exhibit.rule](data) ? "Evidence" : "Decoration";
     part("strong").textContent = verdict;
     part(".verdict").append(text("verdict"));
+    part(".verdict").scrollIntoView({ block: "nearest" });
     const truth = /** @type {any} */ (data)[exhibit.number];
     enter(`${exhibit.title}: ${verdict.toLowerCase()}`, form, truth, exhibit.unit);
   };
@@ -120,7 +125,7 @@ function enter(verdict, { low, high }, truth, unit) {
   item.textContent = `${verdict}. I bet ${low.value} to ${high.value}; it is ${truth} ${unit}.`;
   item.className = low.valueAsNumber <= truth && truth <= high.valueAsNumber ? "held" : "missed";
   const held = document.querySelectorAll(".held").length;
-  find("#card p").textContent = `${held} of ${find("ol").children.length} ranges held the truth.`;
+  find("#card p").textContent = `${held} of ${find("ol").children.length} ranges held the truth; four in five should.`;
   find("#bets button").hidden = !navigator.clipboard; // only secure pages have it
 }
 
@@ -188,7 +193,8 @@ async function show(/** @type {Exhibit} */ exhibit) {
   part("span").textContent = exhibit.unit;
   part(".question").textContent = exhibit.question;
   part(".rule").textContent = `Evidence, if ${exhibit.rule}; else decoration.`;
-  part(".credit").textContent = contents.photographs[data?.picture] ?? "";
+  const credit = contents.photographs[data?.picture];
+  part(".credit").textContent = credit ? `Photograph by ${credit}` : "";
   find("main").append(section);
   if (data) return hear(exhibit, part, data, await createImageBitmap(await picture.blob()));
 
