@@ -33,7 +33,7 @@ def _counts(expected: Tensor, got: Tensor) -> str:
     wrongly_alive = (got & ~expected).sum()
     wrongly_dead = (expected & ~got).sum()
     return (
-        f"of the labels, {wrongly_alive} live wrongly, and {wrongly_dead} die wrongly: "
+        f"labels that live wrongly: {wrongly_alive}, that die wrongly: {wrongly_dead}; "
         "take the 95 % quantile of each word's column"
     )
 

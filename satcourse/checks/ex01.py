@@ -396,6 +396,12 @@ noun_or_next.parts = ("percent on the noun", "percent on the next word")
 noun_or_next.mistakes = {
     "the artefact lives: a model that always looks one word on "
     "scores wherever the noun is the next word": _of_distances(lambda distance: distance > 0),
+    "only peaks on one of the two count: all determiners do whose noun is not next": (
+        lambda peak, own, noun: [
+            100 * (peak == place)[(peak == noun) ^ (peak == own + 1)].float().mean()
+            for place in (noun, own + 1)
+        ]
+    ),
     "those whose noun is the next word are kept, and they cannot tell": _of_distances(
         lambda distance: distance == 1
     ),
@@ -471,7 +477,7 @@ lit.mistakes = {
     "encode takes a sentence: a word taken out of x is only a number": _alone(
         lambda encode, x, i: encode(x[i])
     ),
-    "a word taken out of x is no sentence, and [0] of its state is one number": _alone(
+    "encode takes a sentence, if only of one word: [0] of a lone word's state is a number": _alone(
         lambda encode, x, i: encode(x[i])[0]
     ),
     "write takes the word's state, and then s": (

@@ -322,7 +322,7 @@ every_place.observe = _look_with_a_decoder
 every_place.parts = ("alpha", "n")
 every_place.given = "a batch of {}".format
 every_place.mistakes = {
-    "another image's state: repeat_interleave in place of repeat": _another_images_state,
+    "an image meets another one's state: repeat_interleave keeps them together, repeat does not": _another_images_state,
     "the logits have the new h, after that look": _place_by_place(
         lambda soft, state, step, a: (state.h, step.z)
     ),

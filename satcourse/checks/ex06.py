@@ -252,7 +252,7 @@ score_loss.cases = _samples
 score_loss.observe = _gradients_at_both
 score_loss.mistakes = {
     "reward not detached: its own gradient flows back too": _reward_not_detached,
-    "this is for p(s|a) itself: what is given is its logarithm, and is asked for": (
+    "this is the gradient of p(s|a): that of its logarithm is asked for, which is given": (
         lambda log_p_place, *rest: score_loss(log_p_place.exp(), *rest)
     ),
 }
@@ -502,7 +502,7 @@ vimco.mistakes = {
     "the signal is log w_k less the stand-in: take the bounds with each of them": _less_the_others,
     "the bound is the signal of every path: take off the one without w_k": _bound_for_all,
     "w_k is left out, and nothing is in its place: the stand-in is": _nothing_stands_in,
-    "row k holds w_k again and again: it holds all of its group, and the stand-in for w_k": (
+    "row k holds w_k again and again: it holds the others, and the stand-in for w_k": (
         _row_of_itself
     ),
 }
@@ -818,7 +818,7 @@ practise.cases = lambda: [
     (300, 4),
 ]
 practise.observe = _practised
-practise.given = lambda scale, steps: f"{steps} steps, rewards of up to {scale}"
+practise.given = lambda scale, steps: f"steps = {steps}, rewards of up to {scale}"
 practise.mistakes = {
     "gradients add up: zero_grad() before each backward()": partial(_carelessly, empties=False),
     "no baseline: take off the mean reward of the other tries": partial(

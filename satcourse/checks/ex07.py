@@ -133,7 +133,7 @@ def _mistaken(
 
     keep: "narrower", fewer by each that has finished; "last", the finished ones of the last step
     alone; "wider", those that end in addition to `width` others; "each", `width` of each beginning;
-    "ended", those that have ended, to be extended; "unfinished", in the end those that have not
+    "worst", the unlikeliest; "ended", those that have ended, to be extended; "unfinished", in the end those that have not
     ended, too; "living", these if none has.
     """
     living: list[Beginning] = [(0.0, ())]
@@ -152,6 +152,8 @@ def _mistaken(
             kept = []
             for each in living:
                 kept += sorted(_extended([each], next_words), reverse=True)[:width]
+        elif keep == "worst":
+            kept = best[-width:]
         else:
             kept = best[:width]
 
@@ -205,6 +207,7 @@ beam_search.mistakes = {
     "what has ended is extended again: it waits aside, and takes no place": partial(
         _mistaken, keep="ended"
     ),
+    "the unlikeliest are kept: the `width` best stay": partial(_mistaken, keep="worst"),
     "a word too many: `longest` counts the END, too": (
         lambda next_words, width, longest: beam_search(next_words, width, longest + 1)
     ),
@@ -282,13 +285,16 @@ nucleus.cases = _distributions
 nucleus.mistakes = {
     "the word that reaches the share is missing: keep words until they have it": _one_word_less,
     "one word too many: those before it had the share": _one_word_more,
+    "each word's p is asked alone: the words together have `share`": (
+        lambda p, share: _renormalised(p, p >= 1 - share)
+    ),
     "a softmax of probabilities, and a word too many: they are divided by their sum": (
         lambda p, share: p.where(_one_word_more(p, share) > 0, -torch.inf).softmax(0)
     ),
     "a softmax of probabilities: they are divided by their sum": (
         lambda p, share: p.where(nucleus(p, share) > 0, -torch.inf).softmax(0)
     ),
-    "each has a share of the best word's p: it is all together that have `share`": (
+    "each word has a share of the best one's p: all together have `share`": (
         lambda p, share: _renormalised(p, p >= share * p.max())
     ),
     "the words are in another order than in p": (
@@ -580,7 +586,7 @@ bootstrap.mistakes = {
     ),
     "the middle 95 %: leave out 2.5 % on either side": partial(_otherwise, ends=(5, 95)),
     "np.percentile takes percent: 2.5, not 0.025": partial(_otherwise, ends=(0.025, 0.975)),
-    "a resample has N rows, and all rows are those N: R is the number of resamples": (
+    "all rows are N, as many as a resample has; R is how many resamples there are": (
         lambda one, other, picks: (one(np.arange(len(picks))), 0.0, 0.0)
     ),
     "1.96 deviations to either side: the percentiles of the resamples' leads are asked": (
@@ -699,10 +705,10 @@ plain_cider.mistakes = {
     "n stops at 3: it goes to 4": (
         lambda *inputs: 10 * fmean(_cosines(*inputs, sizes=[(1,), (2,), (3,)]))
     ),
-    "this is CIDEr-D: clip nothing, and ask for no length": (
+    "this is CIDEr-D: here nothing is clipped, and no length asked for": (
         lambda *inputs: 10 * fmean(_cosines(*inputs, as_cider_d=True))
     ),
-    "each n-gram is in a picture more than it is: only of none, 0, a 1 is made": (
+    "each n-gram has a picture too many: only 0 pictures become 1": (
         lambda caption, references, pictures, total: plain_cider(
             caption,
             references,
@@ -769,7 +775,7 @@ chair.mistakes = {
             [theirs for ours, theirs in zip(said, there, strict=True) if ours],
         )
     ),
-    "each thing invented: CHAIR_s counts the captions in which there is one": (
+    "every invented thing counts: CHAIR_s counts captions, each once": (
         lambda said, there: (
             chair(said, there)[0],
             100 * fmean(len(ours - theirs) for ours, theirs in zip(said, there, strict=True)),

@@ -50,6 +50,9 @@ def _log_p(counts: Tensor) -> Tensor:
 known_losses.says = "three vocabularies, one with a word that never occurs"
 known_losses.cases = _vocabularies
 known_losses.mistakes = {
+    "these are bits, by log2: ln is the natural logarithm": (
+        lambda counts: [loss / math.log(2) for loss in known_losses(counts)]
+    ),
     "ln K counts all K words, those that never occur, too": (
         lambda counts: known_losses(counts[counts > 0])
     ),
@@ -297,7 +300,7 @@ shares.cases = _unequal_parts
 shares.observe = _as_a_list
 shares.mistakes = {
     "captions are counted, not words": _captions_counted,
-    "the share of words in each part itself: each part's share of all words is asked": (
+    "this is how much of each part is words: each part's share of all words is asked": (
         lambda parts: [(captions != PAD).float().mean().item() for captions in parts]
     ),
     "padding is counted: `captions != PAD` are the words": _padding_counted,

@@ -289,8 +289,8 @@ over.mistakes = {
     _TOUCHED: _over_touched,
     _CORNER: _over_corners,
     "the view mixes rows and columns: (h, H / h, w, W / w), and the mean over 1 and 3": _wrong_view,
-    "the mean is over the cells: it is over the pixels of each": _mean_over_cells,
-    "the mean is over every so many pixels: it is over those of one cell": (
+    "the mean goes from cell to cell: it goes over the pixels of one": _mean_over_cells,
+    "the mean is over pixels of many cells: it is over those of one": (
         lambda mask, h, w: _as_a_map(mask.float().view(len(mask) // h, h, -1, w).mean((0, 2)))
     ),
     "a softmax gives every cell a share: divide by the sum": (
@@ -379,7 +379,7 @@ forced_look.cases = lambda: [
     (4,),
 ]
 forced_look.observe = _looked
-forced_look.given = lambda t: f"{t} words before"
+forced_look.given = lambda t: f"words before: {t}"
 forced_look.mistakes = {
     "the words before keep their own maps: force one look": _forced_at_every_word,
     "the gate is missing: z is multiplied by beta": partial(_look, gate=torch.ones_like),
@@ -464,6 +464,11 @@ def _no_error_at_all(cured: Tensor, placebos: Tensor) -> bool:
     return bool((differences.mean(1) > 0).all())
 
 
+def _deviation_of_one(cured: Tensor, placebos: Tensor) -> bool:
+    differences = cured.float() - placebos.float()
+    return bool((differences.mean(1) > 2 * differences.std(1)).all())
+
+
 def _unpaired(cured: Tensor, placebos: Tensor) -> bool:
     one = cured.float()
     others = placebos.float()
@@ -490,6 +495,9 @@ survives.mistakes = {
     "a cure that is better by two may be so by chance": _no_error_at_all,
     "this lets an artefact live: it has to beat every placebo, not one": (
         lambda cured, placebos: any(survives(cured, placebo[None]) for placebo in placebos)
+    ),
+    "the standard deviation of one: the error of a mean of N is smaller, by the root of N": (
+        _deviation_of_one
     ),
     "the same mistakes got both: "
     "take the differences first, and then their standard error": _unpaired,

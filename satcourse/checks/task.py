@@ -18,7 +18,7 @@ Advice = Callable[[Any, Any], str | None]
 GRADIENT = "the gradient at "  # so begin the names of the parts that are gradients
 NO_GRAPH = (
     "nothing is left to learn from: "
-    "the result is cut off from the graph (by detach, item or no_grad?)"
+    "the result is cut off from the graph (by detach, item, argmax or no_grad?)"
 )
 
 
