@@ -131,7 +131,8 @@ def assemble(name: str, examples: Iterable[Example], home: Path) -> CaptionSet:
 
     # A stranger's table must not read files elsewhere, and an address is no file.
     image_ids = [example.image_id for example in ordered]
-    outside = [one for one in image_ids if re.match(r"/|\w+:/", one) or ".." in Path(one).parts]
+    leads_out = re.compile(r"/|\w+:/|(.*[/\\])?\.\.([/\\]|$)").match
+    outside = [one for one in image_ids if leads_out(one)]
     if outside:
         raise SatlibError(
             f"{name}: {_few(outside)} outside {home}; copy them into it, and name them from there"

@@ -20,7 +20,7 @@ import unicodedata
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -369,10 +369,17 @@ def captions_in(row: Mapping[str, Any], where: str) -> list[str]:
     )
 
 
-@lru_cache  # a path takes longer than a row, and the rows of an image follow each other
+# What a path would change in a name: "./a", "/a", "a//b", "a/", "C:/a".
+_UNUSUAL = re.compile(r"(^|/)\.?(/|$)|:")
+
+
 def _image_id(written: str, home: Path) -> str:
     r"""One id for "./a.jpg", ".\a.jpg", "a.jpg", and the whole path of a.jpg in `home`."""
-    image = Path(written.strip().replace("\\", "/"))
+    name = written.strip().replace("\\", "/")
+    # A path takes longer than all the rest of a row.
+    if not _UNUSUAL.search(name):
+        return name
+    image = Path(name)
     with contextlib.suppress(ValueError):
         image = image.relative_to(home.absolute())
     return image.as_posix()
