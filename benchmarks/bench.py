@@ -158,7 +158,8 @@ class Contestant(ABC):
     def lengths(self, shift: float, longest: bool) -> list[list[int]]:
         """The lengths of the captions in each batch of a turn: three batches of one length each.
 
-        shift: from 0, below 1, moves along Flickr8k's lengths. longest: the last one is the longest.
+        shift: from 0, below 1, moves along Flickr8k's lengths. longest: whether the last one is the
+        longest.
         """
         return [[length] * self.sizes.B for length in _chosen(3, shift, longest)]
 

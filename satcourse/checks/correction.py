@@ -3,8 +3,9 @@
 A wrong answer is often the right one with one thing different. So the solution is changed in one
 place after the other, and run on the check's inputs, until it gives the learner's results. Whole
 lines are changed before what is inside them, so what is said is the first change that agrees, not
-the smallest. The idea is that of Singh, Gulwani and Solar-Lezama (2013), who look for the smallest correction of the
-learner's program; here nobody reads that program, and what is said is about its numbers.
+the smallest. The idea is that of Singh, Gulwani and Solar-Lezama (2013), who look for the smallest
+correction of the learner's program; here nobody reads that program, and what is said is about its
+numbers.
 """
 
 import ast

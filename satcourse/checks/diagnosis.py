@@ -33,8 +33,8 @@ EXCEPTIONS = {
     "non-empty": "there is nothing to join: the loop did not run, or did not append",
     "values to unpack": "there are not as many parts, or axes, as names for them",
     "cannot be multiplied": "the left factor's last axis must be as long as the right one's first",
-    "must match the size": "compare the axes from the last: one is missing (keepdim=True, unsqueeze), "
-    "or in another place",
+    "must match the size": "compare the axes from the last: one is missing "
+    "(keepdim=True, unsqueeze), or in another place",
     "out of range": "the last of n places is n - 1",
     "out of bounds": "the last of n places is n - 1",
     "return_types": "max and min along an axis give two things, the values and their places",

@@ -84,7 +84,10 @@ def captioner_of(model: Path, options: argparse.Namespace) -> "Captioner":
 
 
 class OwnAttention(NamedTuple):
-    """An attention of one's own: a function is plugged into a captioner, a class named in a recipe."""
+    """An attention of one's own.
+
+    A function is plugged into a captioner, a class is named in a recipe.
+    """
 
     plug: "Callable[[Captioner], None] | None" = None  # of a function
     changes: Sequence[str] = ()  # of a class: "section.key=value"

@@ -58,12 +58,6 @@ ATTENTION = option(
     metavar="FILE:NAME",
     help="your own function attend(e, a) -> (z, alpha), or class (docs/contributing.md)",
 )
-# Of a page, on which no Python runs: a class is exported with the model.
-ATTENTION_CLASS = option(
-    "--attention",
-    metavar="FILE:NAME",
-    help="the class of your own with which the models were trained (docs/contributing.md)",
-)
 DATA = option("--data", metavar="FOLDER", help="the folder of data sets: $SATLIB_DATA or ./data")
 DATA_SET = option(
     "--data-set",

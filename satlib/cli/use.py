@@ -12,7 +12,6 @@ from satlib.cli import inputs, outputs
 from satlib.cli.options import (
     A_MODEL,
     ATTENTION,
-    ATTENTION_CLASS,
     BEAM,
     DEVICE,
     JSON,
@@ -208,7 +207,12 @@ def export(options: argparse.Namespace) -> None:
     ),
     option("--open", action="store_true", help="show it"),
     STORAGE,
-    ATTENTION_CLASS,
+    # No function: on a page no Python runs, and a class is exported with the model.
+    option(
+        "--attention",
+        metavar="FILE:NAME",
+        help="your own class, with which the models were trained (docs/contributing.md)",
+    ),
 )
 def page(options: argparse.Namespace) -> None:
     """Write a web page on which captioners run in the browser."""
@@ -216,7 +220,8 @@ def page(options: argparse.Namespace) -> None:
 
     if inputs.own_attention(options).plug:
         raise SatlibError(
-            f"a page cannot run the function {options.attention}: give a class (docs/contributing.md)"
+            f"a page cannot run the function {options.attention}: give a class "
+            "(docs/contributing.md)"
         )
     live.write(options.folder, options.models, options.storage)
     print(f"written to {options.folder}")

@@ -75,15 +75,15 @@ class Header(Struct):
 class RunState:
     """Everything that changes while a run trains."""
 
-    def __init__(self, captioner: Captioner, captions: str, low: torch.dtype) -> None:
-        """Of a new run; `captions` is a hash, `low` the precision of matrix products."""
+    def __init__(self, captioner: Captioner, captions: str, dtype: torch.dtype) -> None:
+        """Of a new run; `captions` is a hash, `dtype` the precision of matrix products."""
         recipe = captioner.recipe
         device = captioner.device
         self.captioner = captioner
         self.captions = captions
-        self.low = low
+        self.dtype = dtype
         self.progress = Progress()
-        modules = {"model": trained_part(captioner)}
+        learning = {"model": trained_part(captioner)}
 
         # Hard attention's estimator, which keeps or learns the baseline of its rewards.
         self.bound: VariationalBound | None = None
@@ -91,18 +91,19 @@ class RunState:
             longest = recipe.data.max_length + 1  # with the end mark
             bound = VariationalBound(recipe.hard, recipe.decoder.hidden, longest)
             self.bound = bound.to(device)
-            modules["bound"] = self.bound
-        self.learning = nn.ModuleDict(modules)
+            learning["bound"] = self.bound
+        self.learning = nn.ModuleDict(learning)
 
         # Dev captions and the saved model come from the average; without one, from the weights.
         self.averaged = captioner
+        stored = dict(learning)
         if recipe.training.average:
             self.averaged = copy.deepcopy(captioner)
-            modules["average"] = trained_part(self.averaged)
-        self.stored = nn.ModuleDict(modules)
+            stored["average"] = trained_part(self.averaged)
+        self.stored = nn.ModuleDict(stored)
 
         # In float16 small gradients would underflow.
-        self.scaler = torch.amp.GradScaler(device.type, enabled=low == torch.float16)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
         self.optimiser = create_optimiser(captioner, self.bound)
 
     def save(self, folder: Path) -> None:
@@ -139,22 +140,25 @@ class RunState:
             ) from error
 
     def _take(self, header: Header, tensors: dict[str, Tensor]) -> None:
-        """Take over a checkpoint's tensors."""
+        """Take over a checkpoint's tensors: what follows from them is the same as in its run."""
+        weights = {}
         moments = {}
-        for name in list(tensors):
+        for name, value in tensors.items():
             if name.startswith("optimiser."):
-                moments[name] = tensors.pop(name)
+                moments[name] = value
+            elif not name.startswith("random"):
+                weights[name] = value
+
+        # A missing or an unknown weight is an error here.
+        self.stored.load_state_dict(weights)
         _restore_optimiser(self.optimiser, moments)
         # A checkpoint from a device without fp16 has no scale.
         if self.scaler.is_enabled() and header.scaler:
             self.scaler.load_state_dict(header.scaler)
 
-        torch.set_rng_state(tensors.pop("random"))
-        random = tensors.pop("random.cuda", None)
-        if random is not None and self.captioner.device.type == "cuda":
-            torch.cuda.set_rng_state(random, self.captioner.device)
-        # What is left are the weights; a missing or an unknown one is an error here.
-        self.stored.load_state_dict(tensors)
+        torch.set_rng_state(tensors["random"])
+        if "random.cuda" in tensors and self.captioner.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["random.cuda"], self.captioner.device)
 
     def _require_same_run(self, header: Header, folder: Path) -> None:
         """Refuse a checkpoint of other captions, or of a recipe that differs in what matters."""
@@ -217,7 +221,7 @@ def create_optimiser(captioner: Captioner, bound: nn.Module | None = None) -> to
         # Fused: one pass over the weights.
         optimiser = torch.optim.Adam(groups, fused=True)
     elif config.optimiser == "rmsprop":
-        optimiser = RMSProp(groups, {})
+        optimiser = RMSProp(groups, {})  # no defaults: each group has its learning rate
     else:
         optimiser = Muon(_muon_groups(captioner, groups))
     for group in optimiser.param_groups:
@@ -246,12 +250,7 @@ def _muon_groups(captioner: Captioner, groups: list[dict[str, Any]]) -> list[dic
 
 
 def find(folder: Path) -> tuple[Header, dict[str, Tensor]] | None:
-    """The header and tensors of a run's checkpoint, None without one.
-
-    Deletes what a killed process left half written.
-    """
-    for left_over in folder.glob(".*.partial"):
-        left_over.unlink(missing_ok=True)
+    """The header and tensors of a run's checkpoint, None without one."""
     if not (folder / CHECKPOINT).is_file():
         return None
     return read_safetensors(
@@ -281,8 +280,13 @@ def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, T
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a run's or a store's folder (`files.locked`), which is created if needed."""
+    """Hold a run's or a store's folder (`files.locked`), which is created if needed.
+
+    Deletes what a killed process left half written: nobody else writes there now.
+    """
     with files.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with files.locked(folder, folder / LOCK):
+        for left_over in folder.glob(".*.partial"):
+            left_over.unlink(missing_ok=True)
         yield

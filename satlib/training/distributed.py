@@ -1,19 +1,19 @@
 """Training in several processes, started by torchrun.
 
-DistributedDataParallel connects them, over gloo (CPU) or NCCL (CUDA). Rank r of W takes rows r,
-r + W, r + 2W, ... of every batch. The loss is a mean over rows, of which rank r has n_r of n, and
-DistributedDataParallel averages the gradients of the ranks. A rank's loss is therefore weighted by
-w_r = W n_r / n:
+DistributedDataParallel connects them, over gloo (CPU) or NCCL (CUDA). Rank r of W takes the images
+r, r + W, r + 2W, ... of every batch, each with its captions. The loss is a mean over captions, of
+which rank r has n_r of n, and DistributedDataParallel averages the gradients of the ranks. A rank's
+loss is therefore weighted by w_r = W n_r / n:
 
-    1/W sum_r w_r grad(mean of rank r) = sum_r n_r/n grad(mean of rank r) = grad(mean of all rows)
+    1/W sum_r w_r grad(mean of rank r) = sum_r n_r/n grad(mean of rank r) = grad(mean of all)
 
-A rank without rows processes the first row with weight 0, because the other ranks wait for its
+A rank without images processes the first one with weight 0, because the other ranks wait for its
 gradients.
 
 Each rank draws its random numbers from a stream that depends only on (seed, batch, rank). Two
-things differ from training in one process: a learned baseline weights ranks by rows and not by
-sampled places, and BatchNorm in a trained encoder sees only the rank's own rows on CPUs. From three
-CPU ranks on, gloo's sums round differently after a resume.
+things differ from training in one process: a learned baseline weights ranks by captions and not by
+sampled places, and BatchNorm in a trained encoder sees only the rank's own images on CPUs. From
+three CPU ranks on, gloo's sums round differently after a resume.
 """
 
 import gc

@@ -92,22 +92,27 @@ def extract(
     with ExitStack() as held, torch.inference_mode():
         ranks.from_first(lambda: held.enter_context(locked(folder)))
         empty = _manifest(data, encoder)
-        manifest = ranks.from_first(lambda: _begun(folder, empty, data))
+        manifest = ranks.from_first(lambda: _begin(folder, empty, _up_to_date(folder, empty, data)))
 
         todo = _missing(data, manifest)
         batches = _own_batches(todo, batch_size, ranks)
 
         array = held.enter_context(open(folder / ARRAY, "r+b"))
         journal = held.enter_context(closing(_Journal(folder, manifest, ranks)))
-        name = f"{data.name} by {encoder.name}"
         bar = held.enter_context(
-            progress_bar(total=len(todo), unit="img", desc=name, show=progress and ranks.first)
+            progress_bar(
+                total=len(todo),
+                unit="img",
+                desc=f"{data.name} by {encoder.name}",
+                show=progress and ranks.first,
+            )
         )
         for records, images in read_ahead(_reader(data), batches, threads=4):
             if records:
                 vectors = encoder(images.to(device, non_blocking=True))
                 _write_rows(array, records.values(), vectors)
-            bar.update(journal.add(records))
+            count = journal.add(records)
+            bar.update(count)
         journal.finish()
     return FeatureStore(folder)
 
@@ -119,6 +124,7 @@ class _Journal:
         self._folder = folder
         self._manifest = manifest
         self._ranks = ranks
+        # The other processes note nothing.
         place = folder / JOURNAL if ranks.first else Path(os.devnull)
         self._file = place.open("ab")
 
@@ -187,18 +193,25 @@ def _own_batches(
     return [todo[start : start + batch_size] for start in starts]
 
 
-def _begun(folder: Path, manifest: Manifest, data: CaptionSet) -> Manifest:
-    """The manifest of a store, with what an earlier run has computed and is still up to date."""
-    if (folder / MANIFEST).is_file():
-        old = features.read_manifest(folder)
-        old.require(manifest, folder)
-        outdated = old.outdated(data.examples)
-        for name, record in old.images.items():
-            if name not in outdated:
-                manifest.images[name] = record
-    else:
-        # The journal of a store without its manifest may be of another encoder.
+def _up_to_date(folder: Path, empty: Manifest, data: CaptionSet) -> dict[str, Record]:
+    """The images of a store that need no new vectors; none where there is no store.
+
+    Raises SatlibError if the store is not what `empty` says of a new one.
+    """
+    if not (folder / MANIFEST).is_file():
+        return {}
+    old = features.read_manifest(folder)
+    old.require(empty, folder)
+    outdated = old.outdated(data.examples)
+    return {name: record for name, record in old.images.items() if name not in outdated}
+
+
+def _begin(folder: Path, empty: Manifest, kept: dict[str, Record]) -> Manifest:
+    """Write the manifest of a store with the images that are kept, and an array if it has none."""
+    # Of nothing kept: the journal of a store without its manifest may be of another encoder.
+    if not kept:
         (folder / JOURNAL).unlink(missing_ok=True)
+    manifest = msgspec.structs.replace(empty, images=kept)
     _save(manifest, folder)
     (folder / ARRAY).touch()
     return manifest

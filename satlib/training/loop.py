@@ -135,8 +135,8 @@ class Trainer:
 
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high")  # TF32
-        low = precision(recipe.training.precision, device, recipe.encoder.train)
-        self.state = RunState(captioner, self.data.hash, low)
+        dtype = precision(recipe.training.precision, device, recipe.encoder.train)
+        self.state = RunState(captioner, self.data.hash, dtype)
         found = self.ranks.from_first(lambda: checkpoint.find(folder))
         if found is None:
             self._begin(start)
@@ -176,8 +176,10 @@ class Trainer:
         if not self.show:
             return
         if self.finished():
-            advice = "raise training.epochs or training.patience to train on"
-            say(f"{self.folder} has ended after epoch {p.epoch}; {advice}")
+            say(
+                f"{self.folder} has ended after epoch {p.epoch}; "
+                "raise training.epochs or training.patience to train on"
+            )
         else:
             say(f"{self.folder} resumes after epoch {p.epoch}, batch {p.batch}")
 
@@ -203,7 +205,8 @@ class Trainer:
     def _stops(self) -> Iterator[None]:
         """Ctrl-C and SIGTERM stop the run after the current batch.
 
-        Between epochs, or when repeated, they stop it at once.
+        When repeated they stop it at once; so they do between epochs in the first process, for
+        which the others wait there.
         """
 
         def stop(number: int, frame: object) -> None:
@@ -272,8 +275,9 @@ class Trainer:
 
         self._backward(result.loss, batch.weight)
         norm = self._clip()
-        # Checked before the step, so that no broken weight of the captioner is kept. A loss that is scaled up
-        # too far makes the norm infinite as well; then the step is left out and the scale halved.
+        # Checked before the step, so that no broken weight of the captioner is kept. A loss that is
+        # scaled up too far makes the norm infinite as well; then the step is left out and the scale
+        # halved.
         if self.state.scaler.get_scale() <= 1:
             self._require_finite("gradient's norm", norm, batch)
 
@@ -294,12 +298,12 @@ class Trainer:
         if self.ranks.size > 1:
             self.ranks.seed(config.seed, self._step_number())
 
-        # The share of the training that is done. Not step / steps, whose last bit may differ: a run
-        # that began with the one must not go on with the other.
+        # The share of the training that is done. Divided in another order it may differ in its last
+        # bit, and a run that is resumed after such a change would not be the one that was begun.
         done = (p.epoch + p.batch / self.steps) / config.epochs
         context = nullcontext()
-        if self.state.low != torch.float32:
-            context = torch.autocast(self.device.type, self.state.low)
+        if self.state.dtype != torch.float32:
+            context = torch.autocast(self.device.type, self.state.dtype)
         with context:
             return self.loss(batch, annotations.to(self.device, non_blocking=True), done)
 
@@ -317,6 +321,8 @@ class Trainer:
         state = self.state
         # Unscaled first: the limit is for the gradient of the loss itself.
         state.scaler.unscale_(state.optimiser)
+        # Of the captioner alone: a learned baseline's gradient is that of a squared error, in other
+        # units, and could use up the limit.
         longest = self.recipe.training.clip or math.inf
         return nn.utils.clip_grad_norm_(state.captioner.parameters(), longest)
 
@@ -353,7 +359,8 @@ class Trainer:
             own["words"] = result.words
             own["captions"] = result.captions
 
-        # The shares first, then the epoch: in another order the sums would round differently.
+        # First over the shares of this batch, then to the epoch's sums: floating point rounds by
+        # the order, so this one stays, and a run can be repeated to the last digit.
         total: Counter[str] = Counter()
         for share in self.ranks.gather(own):
             total.update(share)
@@ -373,8 +380,10 @@ class Trainer:
         p = self.state.progress
         names = ", ".join(batch.image_ids[:3])
         where = f"batch {p.batch + 1} of epoch {p.epoch + 1}, images {names}"
-        advice = "lower training.learning_rate in a new run, or check those images"
-        raise Diverged(f"the {what} is {value.item()} at {where}; {advice}")
+        raise Diverged(
+            f"the {what} is {value.item()} at {where}; "
+            "lower training.learning_rate in a new run, or check those images"
+        )
 
     # The end of an epoch
 

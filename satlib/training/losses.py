@@ -1,4 +1,4 @@
-"""What a run minimises: equation 14 of given captions, or minus the reward of sampled ones."""
+"""What a run minimises: equation 14 of given captions, or penalty minus reward of sampled ones."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -36,20 +36,29 @@ def likelihood(
     a = captioner.annotations(annotations)  # (images, L, D)
 
     a, places = drop_annotations(a, recipe.training)
-    added = [partial(term, batch, places) for term in terms]
+    terms_of_batch = [partial(term, batch, places) for term in terms]
 
     # Only now a row for each caption: an image with five of them is encoded once.
     a = batch.by_caption(a)  # (B, L, D)
     captions = batch.captions.to(a.device)
     return caption_loss(
-        captioner.decoder, a, captions, recipe.objective.doubly_stochastic, state.bound, done, added
+        captioner.decoder,
+        a,
+        captions,
+        doubly_stochastic=recipe.objective.doubly_stochastic,
+        bound=state.bound,
+        done=done,
+        terms=terms_of_batch,
     )
 
 
 def expected_reward(
     state: RunState, reward: Consensus, batch: Batch, annotations: Tensor, done: float
 ) -> BatchLoss:
-    """Minus the expected reward of captions that the model samples, without dropout, for images."""
+    """Minus the expected reward of captions that the model samples for images, without dropout.
+
+    To it the penalty on their maps is added (`rewards.reward_loss`).
+    """
     captioner = state.captioner
     recipe = captioner.recipe
     hard = recipe.decoder.attention == "hard"
@@ -62,11 +71,11 @@ def expected_reward(
         return reward_loss(
             captioner.decoder,
             a,
-            partial(reward.of_rollout, batch.image_ids),
-            recipe.reward,
-            recipe.decoding.max_length,
-            recipe.objective.doubly_stochastic,
-            expected,
+            reward=partial(reward.of_rollout, batch.image_ids),
+            config=recipe.reward,
+            max_length=recipe.decoding.max_length,
+            doubly_stochastic=recipe.objective.doubly_stochastic,
+            expected=expected,
         )
 
 
@@ -78,7 +87,7 @@ def random_views(images: Tensor) -> Tensor:
     B = len(images)
     side = torch.empty(B).uniform_(0.7, 1).sqrt()  # (B,), of an image's 1
     mirror = torch.randint(2, (B,)) * 2 - 1  # (B,), 1 or -1
-    # The farther the part reaches, the less its centre may move.
+    # A part of side s may move its centre by 1 - s either way, from -1 to 1, and stays inside.
     centre = torch.empty(B, 2).uniform_(-1, 1) * (1 - side).unsqueeze(1)  # (B, 2)
 
     # From the part's coordinates, -1 to 1, to the image's:

@@ -1,10 +1,10 @@
 """Muon (Jordan et al., 2024): momentum whose matrices are made orthogonal.
 
 A gradient's matrix has a few large singular values, the common and easy directions, and many small
-ones. Muon sets all of them to about 1 by a Newton-Schulz iteration, so that each direction is
-learnt at the same speed. `torch.optim.Muon` does so too, but only for weights with two dimensions
-and in bfloat16, which is twenty times slower than float32 on a processor without instructions for
-it.
+ones. Muon sets them to about 1 by a Newton-Schulz iteration, all but those below 0.005 of the norm,
+so that each direction is learnt at the same speed. `torch.optim.Muon` does so too, but only for
+weights with two dimensions and in bfloat16, which is twenty times slower than float32 on a
+processor without instructions for it.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ QUINTICS = (
 class Muon(torch.optim.Adam):
     """Muon for the groups with `orthogonal`, Adam for the others.
 
-    A convolution's weight is flattened to a row per output: (outputs, inputs x h x w). An orthogonal
-    update is scaled to a root mean square of 1, about the size of Adam's, so that one learning rate
-    serves both.
+    A convolution's weight is flattened to a row per output: (outputs, inputs x h x w). An
+    orthogonal update is scaled to a root mean square of 1, about the size of Adam's, so that one
+    learning rate serves both.
     """
 
     @torch.no_grad()
@@ -51,7 +51,7 @@ class Muon(torch.optim.Adam):
 
     def _step_of_matrix(self, weight: Tensor, gradient: Tensor, learning_rate: float) -> None:
         """Change one weight by its orthogonal update, and shrink it a little."""
-        # The names are Adam's, which asks for them when a run is resumed.
+        # The names are Adam's, which asks for "step" when a run is resumed.
         state = self.state[weight]
         if not state:
             state["step"] = torch.zeros(())

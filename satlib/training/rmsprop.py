@@ -1,9 +1,9 @@
-"""RMSProp (section 4.3) as in the official code and in Graves (2013, arXiv:1308.0850), equations 38 to 45.
+"""RMSProp (section 4.3) as in the official code and in Graves (2013), equations 38 to 45.
 
-A gradient is divided by the root of its variance. `torch.optim.RMSprop` with `centered` adds eps
-after the root, Graves and the official code under it. With eps = 1e-4 that decides: their divisor
-is never below 0.01, torch's falls to 0.0001, and small gradients make steps that are up to a
-hundred times as long.
+Graves: arXiv:1308.0850. A gradient is divided by the root of its variance. `torch.optim.RMSprop`
+with `centered` adds eps after the root, Graves and the official code under it. With eps = 1e-4 that
+decides: their divisor is never below 0.01, torch's falls to 0.0001, and small gradients make steps
+that are up to a hundred times as long.
 """
 
 import torch

@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import asdict
 
 from satlib import recipe
 from satlib.data.caption_set import CaptionSet
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.files import say
-from satlib.model.captioner import Captioner, read_file
-from satlib.recipe import OF_MODEL, DataConfig, DecoderConfig, Recipe
+from satlib.model.captioner import Captioner, Header, read_file
+from satlib.recipe import OF_MODEL, DataConfig, DecoderConfig, EncoderConfig, Recipe
 from satlib.training.checkpoint import RunState, trained_part
 
-# The encoder's options that decide what annotation vectors are.
-_ANNOTATIONS = ("name", "scale")
 # The decoder's options that decide which weights it has: all but these two.
 _SIZES = tuple(
     option for option in DecoderConfig.__struct_fields__ if option not in ("attention", "dropout")
@@ -54,30 +53,38 @@ def fitted(chosen: Recipe, start: Path, changes: Sequence[str] = ()) -> Recipe:
     changes: of the form "section.key=value"; these options keep the value that was set.
     """
     header = read_file(start)[1]
-    model = recipe.from_dict(header.recipe).to_dict()
+    model = recipe.from_dict(header.recipe)
     values = chosen.to_dict()
-    options = {"encoder": _ANNOTATIONS, "decoder": _SIZES}
-
-    holds_encoder = header.encoder.weights is None
-    if holds_encoder and chosen.encoder.train:
-        # Its training continues, with all of the encoder's options.
-        model["encoder"] |= {"name": header.encoder.name, "train": True}
-        options["encoder"] = tuple(values["encoder"])
-    elif holds_encoder:
-        # It is used frozen, and read from the model's file.
-        model["encoder"]["name"] = f"{OF_MODEL}{start}"
+    theirs = {
+        "encoder": _encoder_options(header, model.encoder, chosen, start),
+        "decoder": {option: getattr(model.decoder, option) for option in _SIZES},
+    }
 
     kept = {change.partition("=")[0].strip() for change in changes}
     adopted = []
-    for section, keys in options.items():
-        for key in keys:
-            value = model[section][key]
+    for section, options in theirs.items():
+        for key, value in options.items():
             if f"{section}.{key}" not in kept and values[section][key] != value:
                 values[section][key] = value
                 adopted.append(f"{section}.{key} = {value}")
     if adopted:
         say(f"as in {start}: {', '.join(adopted)}")
     return recipe.from_dict(values)
+
+
+def _encoder_options(
+    header: Header, theirs: EncoderConfig, chosen: Recipe, start: Path
+) -> dict[str, Any]:
+    """The encoder's options that a run takes over from those of the model that it begins with."""
+    # Without weights of its own, it is one that anybody can create. These two options decide what
+    # annotation vectors are.
+    if header.encoder.weights is not None:
+        return {"name": theirs.name, "scale": theirs.scale}
+    # Its training continues, with all of the encoder's options.
+    if chosen.encoder.train:
+        return asdict(theirs) | {"name": header.encoder.name, "train": True}
+    # It is used frozen, and read from the model's file.
+    return {"name": f"{OF_MODEL}{start}", "scale": theirs.scale}
 
 
 def start_from(path: Path, state: RunState) -> None:
