@@ -51,8 +51,10 @@ PHOTOGRAPHS = {
     "telephone.jpg": "the telephone has a banana where the receiver should be",
     "lifeboat.jpg": "a boat full of people is on a trailer with wheels",
 }
-# They are in the checkout that satlib was installed from, or in the one that a notebook runs in.
-ROOTS = (Path(__file__).resolve().parent.parent, Path.cwd(), Path.cwd().parent)
+# They are in the checkout that satlib was installed from, in the one that a notebook runs in, or in
+# the one that its first cell has put beside it.
+CHECKOUTS = Path.cwd().glob("satlib*")
+ROOTS = (Path(__file__).resolve().parent.parent, Path.cwd(), Path.cwd().parent, *CHECKOUTS)
 FOLDERS = [root / "notebooks/photographs" for root in ROOTS]
 FOLDER = next((folder for folder in FOLDERS if folder.is_dir()), Path())
 

@@ -1,10 +1,12 @@
 """Where satlib is missing, a notebook's first cell has pip install it from an archive beside the
-notebook.
+notebook, or from a clone.
 """
 
 import importlib.util
+import shutil
 import subprocess
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from tools_path import install_cell
@@ -24,11 +26,17 @@ def test_the_cell_takes_an_archive_or_a_checkout_beside_the_notebook(tmp_path, m
         exec(cell, {})
 
     # An archive beside the notebook is preferred to a checkout around it.
-    for name in ("pyproject.toml", "../pyproject.toml", "satlib-main (1).zip"):
-        Path(name).touch()
+    Path("../pyproject.toml").touch()
+    with ZipFile("satlib-main (1).zip", "w") as archive:
+        archive.writestr("satlib-main/pyproject.toml", "")
     exec(cell, {})
-    address = Path("satlib-main (1).zip").resolve().as_uri()
-    assert commands[0][-2:] == [
-        f"satlib[course] @ {address}",
-        f"satlib-models @ {address}#subdirectory=satlib-models",
-    ]
+    checkout = Path("satlib-main").resolve()
+    assert commands[-1][-2:] == [f"{checkout}[course]", f"{checkout}/satlib-models"]
+    # Now it is there, nothing is fetched.
+    monkeypatch.setenv("SATLIB_SOURCE", "https://example.org/satlib")
+    exec(cell, {})
+    assert len(commands) == 2
+    shutil.rmtree(checkout)
+    exec(cell, {})
+    assert commands[2][:2] == ["git", "clone"]
+    assert commands[2][-2:] == ["https://example.org/satlib", "satlib"]

@@ -41,9 +41,9 @@ PICTURE = (
     "(docs/attention.webp)"
 )
 LIVE = """\
-<iframe class="live" src="live/index.html" title="The captioner in your browser"></iframe>
 <p><a href="live/trial.html">Attention on trial: five bets on what the light explains</a> ·
 <a href="live/index.html">Open this on a page of its own</a></p>
+<iframe class="live" src="live/index.html" title="The captioner in your browser"></iframe>
 """
 SOLUTION = re.compile(r"<details><summary>Solution</summary>.*?</details>", re.S)
 NO_SOLUTION = (

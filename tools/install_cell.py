@@ -10,26 +10,30 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 ROOT = Path(__file__).resolve().parent.parent
-# SATLIB_SOURCE may say where pip finds the repository; otherwise it is the repository's address, or
-# an archive or a checkout of it beside the notebook.
+# SATLIB_SOURCE may say what git clones; otherwise it is the repository's address, or an archive or a
+# checkout of it beside the notebook. The folder stays: the course's photographs are in no package.
 INSTALL = """\
 # On Colab, or wherever satlib is missing, this cell installs it; otherwise it does nothing.
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from glob import glob
 from pathlib import Path
 
 if importlib.util.find_spec("satlib") is None:
-    source = os.environ.get("SATLIB_SOURCE", "{address}")
-    if not source:
-        kinds = "satlib*.zip", "satlib*.tar.gz", "satlib*/pyproject.toml", "../pyproject.toml"
-        archives = [path for kind in kinds for path in sorted(glob(kind))]
-        if not archives:
-            raise FileNotFoundError("put an archive of satlib's repository, satlib*.zip, beside this notebook and run this cell again")
-        source = Path(archives[0].removesuffix("pyproject.toml")).resolve().as_uri()
-    packages = f"satlib[course] @ {{source}}", f"satlib-models @ {{source}}#subdirectory=satlib-models"
+    address = os.environ.get("SATLIB_SOURCE", "{address}")
+    if not glob("satlib*/pyproject.toml"):
+        if address:
+            subprocess.run(["git", "clone", "--quiet", "--depth", "1", address, "satlib"], check=True)
+        for archive in glob("satlib*.zip") + glob("satlib*.tar.gz"):
+            shutil.unpack_archive(archive)
+    folders = sorted(glob("satlib*/pyproject.toml")) + glob("../pyproject.toml")
+    if not folders:
+        raise FileNotFoundError("put an archive of satlib's repository, satlib*.zip, beside this notebook and run this cell again")
+    folder = Path(folders[0]).resolve().parent
+    packages = f"{{folder}}[course]", f"{{folder}}/satlib-models"
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *packages], check=True)"""
 
 
@@ -39,7 +43,7 @@ def opening(path: str) -> list[NotebookNode]:
     address = project.get("urls", {}).get("Source")
 
     install = new_code_cell(
-        INSTALL.format(address=f"git+{address}" if address else ""),
+        INSTALL.format(address=address or ""),
         # Folded: learners should meet the subject first.
         metadata={"tags": ["install"], "jupyter": {"source_hidden": True}},
     )
