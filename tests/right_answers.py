@@ -146,6 +146,15 @@ def likeness_by_standardising(picture, channel, place, channels, places):
     return np.mean([(unit[channel] * x).sum() for x in others])
 
 
+@right("2.7")
+def taken_out_by_filling(suspect, pooled, modules, noise):
+    kinds = (nn.Conv2d, nn.MaxPool2d) if suspect == "ReLU" else nn.Module
+    kept = [
+        each for each in (noise if suspect == "weights" else modules) if isinstance(each, kinds)
+    ]
+    return kept, [torch.ones_like(p) if suspect == "switches" else p for p in pooled]
+
+
 # --- 3: captions ----------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from satcourse.checks.calls import Failed
 from satcourse.checks.task import Answer, Case, exercise, numbers
 
 Place = tuple[int, int]
@@ -160,7 +161,9 @@ unpool.mistakes = {
 @exercise(
     "2.4", "All the way down", difficulty=2, minutes=10, equation="Zeiler and Fergus, section 2.1"
 )
-def down(signal: Tensor, modules: nn.Sequential, pooled: list[Tensor]) -> Tensor:
+def down(
+    signal: Tensor, modules: Sequence[nn.Module] | nn.Sequential, pooled: list[Tensor]
+) -> Tensor:
     """From the last module to the first: the transposed convolution without bias, a ReLU,
     and for a pooling unpool with the last map left.
     """
@@ -406,5 +409,119 @@ likeness.mistakes = {
     ),
     "divided by the number of all maps: the exhibit's own is not among the others": _likeness_by(
         lambda exhibit, others: _correlations(exhibit, others).sum() / (len(others) + 1)
+    ),
+}
+
+
+Suspect = Callable[[nn.Sequential, nn.Sequential, list[Tensor]], Any]
+
+
+@exercise(
+    "2.7",
+    "Take each suspect out",
+    difficulty=2,
+    minutes=10,
+    equation="Zeiler and Fergus, section 2.1",
+)
+def taken_out(
+    suspect: str, pooled: list[Tensor], modules: nn.Sequential, noise: nn.Sequential
+) -> tuple[Sequence[nn.Module], list[Tensor]]:
+    """What `down` gets, the modules and the maps, once this one suspect is out and the other two
+    are as they were.
+    """
+    return _OUT[suspect](modules, noise, pooled)
+
+
+def _no_switches(modules: nn.Sequential, noise: nn.Sequential, pooled: list[Tensor]) -> Any:
+    """A map of equal numbers has its first maximum at the top left of each window."""
+    return modules, [torch.zeros_like(each) for each in pooled]
+
+
+def _no_weights(modules: nn.Sequential, noise: nn.Sequential, pooled: list[Tensor]) -> Any:
+    return noise, pooled
+
+
+def _without(kind: type[nn.Module]) -> Suspect:
+    """All modules but those of a kind."""
+    return lambda modules, noise, pooled: (
+        [module for module in modules if not isinstance(module, kind)],
+        pooled,
+    )
+
+
+def _as_it_is(modules: nn.Sequential, noise: nn.Sequential, pooled: list[Tensor]) -> Any:
+    return modules, pooled
+
+
+_OUT: dict[str, Suspect] = {
+    "switches": _no_switches,
+    "weights": _no_weights,
+    "ReLU": _without(nn.ReLU),
+}
+
+
+def _carried_down(answer: Answer, suspect: str, pooled: list[Tensor], signal: Tensor) -> object:
+    modules, noise = _blocks(), _blocks()
+    for i, module in enumerate(noise):
+        for weight in module.parameters():
+            weight.data = numbers(*weight.shape, seed=i + 20)
+
+    found = answer(suspect, pooled, modules, noise)
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        raise Failed("expected two things: the modules, then the maps")
+
+    left, maps = [*found[0]], found[1]  # a filter, too
+    if not all(isinstance(each, nn.Module) for each in left):
+        raise Failed("the modules come first, then the maps")
+    return down(signal, left, maps)
+
+
+def _taking(**out: Suspect) -> Answer:
+    """`taken_out`, but for these suspects."""
+    return lambda suspect, pooled, modules, noise: (_OUT | out)[suspect](modules, noise, pooled)
+
+
+def _identities(modules: nn.Sequential, noise: nn.Sequential, pooled: list[Tensor]) -> Any:
+    return [nn.Identity() if isinstance(each, nn.ReLU) else each for each in modules], pooled
+
+
+def _alone(suspect: str, pooled: list[Tensor], modules: nn.Sequential, noise: nn.Sequential) -> Any:
+    """The suspect is left, and all others are out."""
+    for other in _OUT.keys() - {suspect}:
+        convolutions = noise if other == "weights" else modules
+        modules, pooled = _OUT[other](convolutions, noise, pooled)
+    return modules, pooled
+
+
+taken_out.says = "each suspect alone, on the way down through three blocks; the others stay"
+taken_out.cases = lambda: [(suspect, *reversed(_down_case(3))) for suspect in _OUT]
+taken_out.observe = _carried_down
+taken_out.given = lambda suspect, *_: f"taken out: {suspect}"
+taken_out.mistakes = {
+    "the suspect stays and the others go: ask what is missing without it": _alone,
+    "the switches are still there: maps of equal numbers point to the top left": _taking(
+        switches=_as_it_is
+    ),
+    "the weights are still those of the network: noise has the same modules": _taking(
+        weights=_as_it_is
+    ),
+    "the ReLUs are still there: leave them out of the modules": _taking(ReLU=_as_it_is),
+    "a pooling takes a map off the list: give it maps that point to the top left, not none": (
+        _taking(switches=lambda modules, noise, pooled: (modules, []))
+    ),
+    "the poolings stay: without a switch, a value still goes to one place of its window": _taking(
+        switches=_without(nn.MaxPool2d)
+    ),
+    "other switches are switches: maps of equal numbers have none": _taking(
+        switches=lambda modules, noise, pooled: (modules, [-each for each in pooled])
+    ),
+    "two are out: the switches stay when the weights go": _taking(
+        weights=lambda modules, noise, pooled: _no_switches(noise, noise, pooled)
+    ),
+    "down takes an Identity for a pooling: leave the ReLUs out of the list": _taking(
+        ReLU=_identities
+    ),
+    "one ReLU is out, and the others still stand": _taking(
+        ReLU=lambda modules, noise, pooled: (modules[:-1], pooled)
     ),
 }
