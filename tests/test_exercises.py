@@ -215,6 +215,14 @@ ANSWERS = (
         lambda f, alpha, darts: (darts[:, None] > alpha.cumsum(1)).sum(1),
         "a dart on an edge hits the place that begins there (",
     ),
+    # What explains one case, and not the others, is not said.
+    (
+        "6.1",
+        lambda f, alpha, darts: (
+            (darts[:, None] > alpha.cumsum(1)).sum(1) if len(darts) > 1 else torch.ones(1).long()
+        ),
+        "wrong value at",
+    ),
     # Another alpha would have a row of zeros, which multinomial refuses.
     ("6.1", lambda f, alpha, darts: alpha.multinomial(1)[:, 0], "darts plays no part in it ("),
     ("6.2", lambda f, p, q, *x: (p(()), 0), "path[:0] is empty"),

@@ -325,7 +325,7 @@ def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
     3. the task's own advice,
     4. a change of the solution that gives all results,
     5. a relation of the wrong results to the right ones,
-    6. a known mistake that gives the first wrong result,
+    6. a known mistake that gives the first wrong result, if there is one for each wrong result,
     7. the first difference as it is, and what is asked.
     """
     mistake = _mistake(task, trials)
@@ -354,11 +354,11 @@ def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
     if cause:
         return f"{cause} ({difference}). {_asked(task)}"
 
-    # Another mistake may be behind the other cases. Of a truth or a number this says little.
-    several = isinstance(first.expected, (Tensor, Mapping))
-    mistake = _mistake(task, [first]) if several else None
-    if mistake:
-        return f"{mistake} ({difference})"
+    # Several mistakes, each behind some cases. Of a truth or a number one case says little.
+    if isinstance(first.expected, (Tensor, Mapping)):
+        mistakes = [_mistake(task, [trial]) for trial in wrong]
+        if mistakes[0] and all(mistakes):
+            return f"{mistakes[0]} ({difference})"
     return f"{difference}. {_asked(task)}"
 
 
