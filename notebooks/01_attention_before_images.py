@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 1. Attention before images
 #
-# *Show, Attend and Tell* took its attention from a translator: in September 2014 Bahdanau, Cho and Bengio let a network
-# look back at the sentence that it was translating. Here you write that attention, catch it looking at the wrong word, and put the
+# *Show, Attend and Tell* took its attention from a translator. In September 2014 Bahdanau, Cho and Bengio let a network
+# look back at the sentence that it was translating. Here you write that attention and catch it looking at the wrong word. Then you put the
 # best explanation on trial.
 #
 # **You will be able to**
@@ -24,7 +24,7 @@
 # - read an alignment matrix, and write two controls for what it seems to say;
 # - recognise the same three lines in a Transformer.
 #
-# **Time**: 29 minutes to read, 60 more to write, 90 seconds to run. **Memory**: 1.0 GB. **Needs**: nothing.
+# **Time**: 32 minutes to read, 60 more to write, 90 seconds to run. **Memory**: 1.0 GB. **Needs**: nothing.
 
 # %% jupyter={"source_hidden": true}
 import random
@@ -55,10 +55,14 @@ from satlib.data.text import END, Vocabulary
 # %% [markdown]
 # ## A small world to translate
 #
-# We use an invented language, **Orrish**, because we know all of its rules. A noun ends in *-o* or *-a*; its determiner and adjectives take
-# the same ending, and in the plural all of them add *-n*. Adjectives follow their noun, prepositions their noun phrase, adverbs the subject.
-# The verb, in *-as* or plural *-in*, waits for the end of its clause; only *nu*, "not", follows it. *A*, *some*, *do* and *does* are left out. `world.translate` also says which
-# English word is behind each Orrish one.
+# We use an invented language, **Orrish**, because we know all of its rules:
+#
+# - A noun ends in *-o* or *-a*. Its determiner and its adjectives take the same ending, and in the plural all of them add *-n*.
+# - Adjectives follow their noun, prepositions their noun phrase, and adverbs the subject.
+# - The verb ends in *-as*, or *-in* in the plural, and waits for the end of its clause. Only *nu*, "not", follows it.
+# - *A*, *some*, *do* and *does* are left out.
+#
+# `world.translate` also says which English word is behind each Orrish one.
 
 
 # %% jupyter={"source_hidden": true}
@@ -205,7 +209,7 @@ print(train_pairs[0].source, "->", data[0][0].tolist())
 # <!-- asked: How does an encoder-decoder (sequence to sequence, seq2seq) translate without attention? | The encoder's last states have to stand for the whole sentence, and the decoder gets this one vector at each step. -->
 # <!-- asked: What is teacher forcing, and where is it in the code? | In training the decoder is told the true word before, whatever it would have said itself: the function `taught`. -->
 #
-# Two translators of 2014 (Cho et al.; Sutskever et al.) had two recurrent networks each (*sequence to sequence*). The **encoder** reads
+# Two translators of 2014 (Cho et al.; Sutskever et al.) had two recurrent networks each (an *encoder-decoder*, or *sequence to sequence*). The **encoder** reads
 # the sentence $x_1 \dots x_L$, and its last state has to stand for all of it. From this one vector the **decoder** writes
 # the translation $y_1 \dots y_C$. Our encoder reads in both directions, and the decoder gets both last states at each step:
 #
@@ -236,7 +240,7 @@ class Encoder(nn.Module):
 
 
 # %% [markdown]
-# In training the decoder is told the true word before, whatever it would have said itself: *teacher forcing*.
+# In training the decoder is always told the true word before, whatever it would have said itself. This is *teacher forcing*.
 
 
 # %% tags=["task:1.1"]
@@ -364,7 +368,7 @@ fixed = fit(OneVector)
 # ### Word by word
 # <!-- asked: What is greedy, autoregressive decoding? | The model says the likeliest word, is fed that word, and so on until it says the end mark. -->
 #
-# To translate, nobody tells it the true word: it says the likeliest one, is fed that, and so on until it says the end mark. This is
+# When it translates, nobody tells it the true word. It says the likeliest word, is fed that word, and goes on until it says the end mark. This is
 # *greedy* decoding (*autoregressive*: each word is fed back).
 
 
@@ -424,7 +428,7 @@ print("Orrish:      ", long.target)
 print("fixed vector:", " ".join(translate(fixed, long.source)[0]))
 
 # %% [markdown]
-# It begins well, and then it loses words, repeats others, and ends with a "not" that nobody said.
+# It begins well. Then it loses words, repeats others, and ends with a "not" that nobody said.
 #
 # ### How long a sentence can it handle?
 #
@@ -461,7 +465,7 @@ print(f"BLEU-4 of 6 to 8 words: {bleu_fixed[0]:.0f}")
 reveal("BLEU-4 of 17 to 20 words, one vector", bleu_fixed[-1])
 
 # %% [markdown] tags=["answer"]
-# 24. Longer sentences are also other sentences: 1.8 clauses on average, instead of 1.0.
+# 24. (Longer sentences are also other sentences: they have 1.8 clauses on average, the short ones 1.0.)
 
 # %% [markdown]
 # ## What attention computes
@@ -538,8 +542,8 @@ axes[0].annotate("$z$", inputs.mean(0).tolist(), xytext=(-6, 11), textcoords="of
 plt.show()
 
 # %% [markdown]
-# With 0, $z$ is the plain mean; with 30, it lies on the best. In between they share the weight, so a network can learn where to look; the
-# gradient of an argmax is zero almost everywhere.
+# With 0, $z$ is the plain mean, and with 30 it lies on the best input. In between, the inputs share the weight. So a network can learn where
+# to look. From an argmax it could not, because its gradient is zero almost everywhere.
 #
 # ### Words that are not there
 # <!-- asked: How do I mask padding in attention? | Set its scores to minus infinity before the softmax: padding gets the weight 0, and the words' weights still sum to one. -->
@@ -571,7 +575,7 @@ def masked_weights(e: Tensor, mask: Tensor) -> Tensor:
 # <!-- asked: How is Bahdanau's (additive) attention written in PyTorch? | Its score is a network with one hidden layer, which sees an input and the decoder's state before: `score`, in two lines. -->
 # <!-- asked: Why do encoder-decoders without attention fail on long sentences: is one vector a bottleneck? | It is mostly a lack of examples: with many more the same vector does better, and attention gets by with the few. -->
 #
-# The score is now a network with one hidden layer (*additive* attention), and the captioner has the same one. With the encoder's states
+# The score is now a network with one hidden layer (*additive* or *Bahdanau* attention), and the captioner has the same one. With the encoder's states
 # $a_i = [\overrightarrow{h}_i; \overleftarrow{h}_i]$ and the decoder's $s_{t-1}$:
 #
 # $$ e_{ti} = v \cdot \tanh(W_a a_i + W_s s_{t-1} + b), \qquad z_t = \sum_i \alpha_{ti} a_i $$
@@ -634,19 +638,48 @@ print(f"without a single error: {faultless} of {len(test_pairs)} sentences")
 # 94, where the fixed vector got 24. (Yours may differ: machines round differently.)
 
 # %% [markdown]
-# Was the loser given too little time? With four times the steps, its loss fell from 0.17 to 0.01 (three seeds), so it can learn
-# the sentences of training. But the long new ones stayed at 25 to 28. Are 5,000 examples too few? The same network, with nine times as many:
+# ### Looking, or only access?
+#
+# That was not a fair fight. Attention did two things at once: it gave the decoder *all* the states, and it let the decoder *choose* among them. Take
+# the choice away and keep the rest. Here is a placebo, which reads every state with the same weight:
+
+
+# %%
+class EvenWeights(nn.Module):
+    """The mean of all states, whatever the decoder asks."""
+
+    def forward(self, a: Tensor, mask: Tensor, fixed: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        """As AdditiveAttention: z (B, D), weights (B, L)."""
+        alpha = masked_weights(torch.zeros(mask.shape), mask)
+        return torch.bmm(alpha.unsqueeze(1), a).squeeze(1), alpha
+
+
+placebo = fit(EvenWeights)
+bleu_placebo = bleu_by_length([translate(placebo, pair.source)[0] for pair in test_pairs])
+print("BLEU-4 by length, all states with even weights:", *(f"{each:.0f}" for each in bleu_placebo))
+
+# %% [markdown]
+# Access alone is worth nothing on long sentences: 23 with even weights, and 24 with one vector. (Two other seeds gave the placebo 25 and
+# 23.) It is the *looking* that makes the difference.
+# <!-- again: manual_seed(0) to manual_seed(1), manual_seed(2) -->
+#
+# ### Too little time, or too few examples?
+#
+# Was the fixed vector given too little time? With four times the steps, its loss fell from 0.17 to 0.01 (three seeds). So it can learn
+# the sentences of training. But the long new ones stayed at 25 to 28. Or are 5,000 examples too few? Here is the same network, with nine times as
+# many:
 # <!-- again: fixed = fit(OneVector) to fixed = fit(OneVector, steps=4000) -->
 
 
 # %% jupyter={"source_hidden": true}
 def draw_bleu() -> None:
-    """BLEU by length of the three models."""
+    """BLEU by length of the four models."""
     _, axis = plt.subplots(figsize=(5.6, 3.3), layout="constrained")
     for name, values, style in (
         ("additive attention", bleu_attention, "C0o-"),
         (f"fixed vector, {len(many):,} sentences", bleu_many, "C4^:"),
         ("fixed vector", bleu_fixed, "C5s--"),
+        ("all states, even weights", bleu_placebo, "C1v-."),
     ):
         axis.plot(range(len(GROUPS)), values, style, linewidth=2, markersize=7, label=name)
     axis.set_xticks(range(len(GROUPS)), [f"{low} to {high}" for low, high in GROUPS])
@@ -666,8 +699,8 @@ draw_bleu()
 print(f"17 to 20 words, {len(many):,} sentences: {bleu_many[-1]:.0f}")
 
 # %% [markdown]
-# 38, and 68 to 71 with 9,000 batches of 32 (three seeds). So most of the gap is no lack of room in the vector: a code for whole sentences
-# has to be learned, and 5,000 examples are too few. Attention gets by with them.
+# 38, and with a longer training (9,000 batches of 32) it is 68 to 71, from three seeds. So most of the gap is no lack of room in the vector. A
+# code for whole sentences has to be learned, and for that 5,000 examples are too few. Attention gets by with them.
 # <!-- again: steps=540, size=128 to steps=9000, size=32 -->
 #
 # ## The alignment matrix
@@ -742,9 +775,9 @@ print(
 )
 
 # %% [markdown]
-# Every word of this translation is right. Yet before the first one the model looked at the noun more than at the determiner
-# that it was about to translate. We picked this sentence because it does so, so count; and count for a rival that knows
-# positions only, and looks straight down the diagonal.
+# Every word of this translation is right. Yet before the first word the model looked at the noun more than at the determiner that it was about
+# to translate. But we picked this sentence because it does so. So count over all of them. And count for a rival, too, that knows nothing but
+# positions, and looks straight down the diagonal.
 
 
 # %% tags=["task:1.6"]
@@ -831,15 +864,15 @@ print(
 )
 
 # %% [markdown]
-# For 43 percent it is on the determiner, for 54 on its noun (eight other seeds: 18 to 82).
+# For 43 percent it is on the determiner, and for 54 percent on its noun. (Eight other seeds put 18 to 82 percent on the noun.)
 # <!-- again: manual_seed(0) to manual_seed(1) ... (8) -->
 #
-# Why the noun? *Lo* or *la*, *mo* or *ma*? "The" and "my" do not say. The ending belongs to the noun's class, and
-# the determiner comes first, so whoever is about to say *ma* has to know a noun that has not been said yet. Adjectives take
-# the same ending, but they follow their noun; by then the decoder knows it, and it looks at the noun for only 8 percent.
+# Why the noun? Suppose you are about to say *mo* or *ma*. The English "my" does not tell you which: the ending belongs to the noun's class. And the
+# determiner comes first, so you have to know a noun that has not been said yet. Adjectives take the same ending, but they follow their noun. By
+# then the decoder knows it, and looks at the noun for only 8 percent of them.
 #
-# So the model looks at the noun because the grammar asks for its class and number. Keep that explanation for the trial. ("Not", too,
-# looks at its verb, though nothing agrees.)
+# So here is an explanation: *the model looks at the noun because the grammar asks for its class and number*. Keep it for the trial. ("Not"
+# looks at its verb, too, though nothing there agrees.)
 #
 # ## From here to the Transformer
 # <!-- index: claim: keys and values are apart | scores of one vector, the mean of another, as in memory networks and Transformers | satlib.model.attention.SoftAttention | tests/test_attention.py::test_weights_and_context_by_hand -->
@@ -847,8 +880,8 @@ print(
 #
 # Vaswani et al. (2017) kept the three lines and changed what is around them. The score is a dot product,
 # divided by $\sqrt d$ ([notebook 04](04_soft_attention.ipynb) shows why). Each input gives two vectors, a *key* to be compared and a
-# *value* to be read. And the recurrent networks go: words look at each other, again and again, all at once. Here is PyTorch's
-# function for it, next to yours:
+# *value* to be read. And the recurrent networks go: the words of a sentence look at each other (*self-attention*), again and again, all at once.
+# What you wrote, where one sentence looks at another, is *cross-attention*. Here is PyTorch's function for both, next to yours:
 
 # %%
 torch.manual_seed(0)
@@ -862,11 +895,11 @@ assert_close(theirs, yours)
 #
 # ## On trial: the determiner and its noun
 #
-# "The model looks at the noun because the grammar asks for its class and number" has two opponents.
+# "The model looks at the noun because the grammar asks for its class and number." There are two charges against this sentence.
 #
 # ### First charge: it merely looks at the next word
 #
-# In "my cat" the noun *is* the next word, so a model that always looks one word on would score, too. Which determiners can tell?
+# In "my cat" the noun *is* the next word. So a model that always looks one word on would score, too. Which determiners can tell the two apart?
 
 
 # %% tags=["task:1.7"]
@@ -898,18 +931,23 @@ on_noun, on_next = noun_or_next(*of_determiners)
 print(f"something between them: {on_noun:.0f} % on the noun, {on_next:.0f} % on the next word")
 
 # %% [markdown]
-# Not guilty (with eight other seeds 10 to 77 percent against at most 6). But what about the next *Orrish* word? After a determiner that is
-# always the noun: the model may look *ahead*, at what it will say next. So we put Orrish's adjectives before the noun. Then
-# 60 and 76 percent of the looks are on what is said next, and where something stands between, 5 and 15 on the noun (two trainings).
-# Guilty.
+# Not guilty: where a word stands between, the looks are on the noun. But what about the next *Orrish* word? After a determiner that is always the
+# noun, so the model may look *ahead*, at what it will say next. To tell, we put Orrish's adjectives before the noun, and trained anew:
+#
+# | trainings | looks on the noun | on the next English word | on what is said next |
+# | --- | --- | --- | --- |
+# | eight other seeds | 10 to 77 % | at most 6 % | |
+# | adjectives first, two seeds | 5 and 15 % | | 60 and 76 % |
+#
+# (The noun counts where something stands between.) Once an adjective is said next, most looks go there. Guilty.
 # <!-- again: in translation_world.py, orrish = [Word(text + stem[-1] + n, source) for text, source in reversed(adjectives)] + [Word(stem + n, noun.source)]; also manual_seed(1) -->
 #
 # ### Second charge: it need not look there
 # <!-- asked: Does a word's encoder state hold that word alone (bidirectional encoder)? | No: with all the light on the determiner the ending is still right, since its state has heard the noun; read alone, it has not. -->
 #
 # If *only* the noun knows the ending, then a model that looks at "my" alone has to guess it. So before the first word, put all the weight
-# (the *light* of notebook 00) on one English word. Two controls: the same word when the encoder has read nothing else, and its state from
-# another sentence, whose noun has the other class.
+# (the *light* of notebook 00) on one English word. There are two controls: the same word when the encoder has read nothing else, and the same
+# word's state from another sentence, whose noun has the other class.
 
 
 # %% tags=["task:1.8"]
@@ -1009,23 +1047,32 @@ for name, rows in forced.items():
     print(f"{name:31}{len(rows):9} {right[name]:10.0f} % {same:12.0f} % {lit_noun:26.0f} %")
 
 # %% [markdown] tags=["answer"]
-# In more than 99 percent (95 and 96 with two other seeds). It does *not* have to guess.
+# In more than 99 percent. (Two other seeds gave 95 and 96.) It does *not* have to guess.
 
 # %% [markdown]
-# The light matters: the ending follows the light's noun, even that of *another* sentence from which the same determiner's state comes (99
-# percent; 100 and 91 with two other seeds). Read alone, the same word leaves the ending near chance (50 percent here, 60 where another
-# processor rounds differently). So the state at "my" has heard its noun: the encoder reads in both directions.
+# The light matters. If the state of "my" comes from *another* sentence, the ending follows the noun of that sentence (in 99 percent here, and in
+# 100 and 91 with two other seeds). And a "my" that was read alone leaves the ending near chance (50 percent here; 60 where another processor
+# rounds differently). So the state at "my" has heard its noun, because the encoder reads in both directions.
 #
-# Where it reads forward only, the light on the determiner leaves the ending to chance (right in 45 to 55 percent, four trainings), and most
-# of the looks are on the noun (91 and 92 percent, two trainings). Where all determiners have *one* ending, 21 to 35 percent of the looks
-# still are (six trainings): it looks ahead without need. The verdict: the sentence falls. The model often looks at what it says next, and more
-# often where the grammar asks for it. But that says what it must *know*; it must *look* only if no other vector has heard it. Keep that for
-# images, whose vectors have heard their neighbours, too.
+# What if it could not, or if the grammar asked for nothing? We trained two more kinds:
+#
+# | trainings | light on the determiner: right ending | looks on the noun |
+# | --- | --- | --- |
+# | the encoder reads forward only | 45 to 55 % (four) | 91 and 92 % (two) |
+# | all determiners have *one* ending | | 21 to 35 % (six) |
+#
+# Where the encoder reads forward only, "my" cannot know, and the model must look at the noun. Where there is only one ending, it looks there without
+# need: it looks ahead.
+#
+# The verdict: the explanation falls. The model often looks at what it says next, and more often where the grammar asks for it. What the grammar
+# asks for is what the model must *know*. It must *look* there only if no other vector has heard it. Keep that for images, whose
+# vectors have heard their neighbours, too.
 # <!-- again: forward: bidirectional=True to False, hidden: int = 64) -> None:\n to 128, torch.cat([last[0], last[1]], dim=1) to last[0]; one ending: in translation_world.py, DETERMINERS[determiner.text] + stem[-1] to + "o" -->
 #
 # ## What to remember
 #
-# - One fixed vector needs a code for whole sentences, and many examples to learn it; attention reads the sentence again before each word.
+# - One fixed vector needs a code for whole sentences, and many examples to learn it. Attention reads the sentence again before each word.
+# - Access is not enough: all states with even weights do no better than one vector. The choice makes the difference.
 # - It scores each input against a query, applies a softmax, and returns the weighted mean. Mask padding before the softmax.
 # - The weights show which vectors were read, and a vector in a sentence knows its neighbours.
 # - Find the case in which an explanation and its rival differ, then move the light.
@@ -1094,6 +1141,8 @@ assert [round(sum(clauses[at]) / len(clauses[at]), 1) for at in (GROUPS[0], GROU
 assert abs(bleu_fixed[0] - 78) < 5
 assert abs(bleu_fixed[-1] - 24) < 4
 assert abs(bleu_attention[-1] - 94) < 4
+assert abs(bleu_placebo[-1] - 23) < 6
+assert bleu_placebo[-1] < bleu_attention[-1] - 50, "looking, not access"
 assert abs(bleu_many[-1] - 38) < 8
 assert faultless > 380, "400"
 assert shares["determiner"][1] > 2 * shares["adjective"][1], (
