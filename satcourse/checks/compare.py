@@ -93,7 +93,9 @@ def _not_such_a_sequence(expected: Sequence[Any], got: Any) -> str | None:
         equal = list(expected) == list(got)
         return None if equal else f"expected {short(expected)}, got {short(got)}"
     if len(expected) != len(got):
-        return f"expected {len(expected)} elements, got {len(got)}: {short(got)}"
+        # The repr of a tensor is numbers without end.
+        elements = "" if "tensor(" in repr(got) else f": {short(got)}"
+        return f"expected {len(expected)} elements, got {len(got)}{elements}"
     return None
 
 

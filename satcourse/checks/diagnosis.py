@@ -38,7 +38,7 @@ EXCEPTIONS = {
     "out of range": "the last of n places is n - 1",
     "out of bounds": "the last of n places is n - 1",
     "return_types": "max and min along an axis give two things, the values and their places",
-    "does not require grad": "the loss does not depend on what learns: a copy, a detach, or no_grad?",
+    "does not require grad": "the loss does not depend on what learns, perhaps by a detach or no_grad",
     "non-leaf": "an optimiser moves only what is no result of a computation",
     "a second time": "each backward() needs a loss of its own: compute it anew in each step",
     "type int64": "places are whole numbers: are these the values?",
@@ -51,7 +51,7 @@ EXCEPTIONS = {
     "match except in dimension": "cat joins along one axis, 0 if none is named; the others must agree",
     "to be equal size": "what is stacked has one shape: pad the shorter ones first",
     "view size": "after an exchange of axes the numbers lie in another order, which view cannot show",
-    "associated with a value": "is it set in a loop that may not run at all?",
+    "associated with a value": "it may be set in a loop that does not run at all",
     "called after step()": "the scaler's update() ends each step",
     "Weights only": "a file holds tensors and numbers, no whole objects: save a state_dict()",
 }

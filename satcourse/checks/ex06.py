@@ -252,7 +252,7 @@ score_loss.cases = _samples
 score_loss.observe = _gradients_at_both
 score_loss.mistakes = {
     "reward not detached: its own gradient flows back too": _reward_not_detached,
-    "this is the gradient of p(s|a): that of its logarithm is asked for, which is given": (
+    "this is the gradient of p(s|a): log p(s|a) is given, and its gradient is asked for": (
         lambda log_p_place, *rest: score_loss(log_p_place.exp(), *rest)
     ),
 }

@@ -494,6 +494,15 @@ bleu.mistakes = {
     "the mean is geometric: the N-th root of the product": (
         lambda captions, references, N: fmean(_precisions(captions, references, N))
     ),
+    "the mean of the captions' precisions: hits and n-grams are added up over the corpus first": (
+        lambda captions, references, N: (
+            math.prod(
+                fmean(map(clipped_precision, captions, references, [n] * len(captions)))
+                for n in range(1, N + 1)
+            )
+            ** (1 / N)
+        )
+    ),
     "runs of N words alone: multiply the precisions of 1 to N": (
         lambda captions, references, N: _precisions(captions, references, N)[-1]
     ),
@@ -716,7 +725,7 @@ plain_cider.mistakes = {
             total,
         )
     ),
-    "the mean over the references, not the best": (
+    "this is the best over the references: their mean is asked for": (
         lambda caption, references, *rest: max(
             plain_cider(caption, [words], *rest) for words in references
         )
