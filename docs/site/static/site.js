@@ -30,3 +30,8 @@ for (const header of document.querySelectorAll("th")) {
 const sidebar = document.querySelector(".bd-sidebar-primary");
 sidebar?.setAttribute("role", "region");
 sidebar?.setAttribute("aria-label", "Pages of this site");
+
+// A table that scrolls by itself, as on a telephone, scrolls by keyboard, too.
+for (const table of document.querySelectorAll(".bd-article table")) {
+  if (table.scrollWidth > table.clientWidth) table.tabIndex = 0;
+}
