@@ -263,8 +263,8 @@ def mass_on(alpha: Tensor, mask: Tensor) -> float:
 # `repeat_interleave`, along both axes, gives every pixel the whole weight of its cell. Among how many pixels is it shared?
 
 # %% [markdown]
-# Large objects are hit by chance, and a map that stays on both objects hits without following the words. So there are two controls:
-# a random cell, and the mean of the caption's own maps, which ignores the word.
+# Large objects are hit by chance, and a map that stays on one of two objects is right for half of the words. So there are controls: a random cell; the mean of
+# the caption's own maps, which ignores the word; and the strictest, the map of a *neighbour*, the next word or the word before.
 
 
 # %%
@@ -275,23 +275,28 @@ def way(alpha, mask):
     ).mean(0)
 
 
+PLAYERS = ("own map", "next word's", "word before's", "mean map", "random cell")
+
+
 def play(name, examples):
-    """Percent for the word's own map, the caption's mean map and a random cell, by measure; and the way from object to peak."""
+    """Percent by player and measure, (5, 3); and the way from object to peak."""
     generator, rows, ways = torch.Generator().manual_seed(0), [], []
     for each in examples:
         caption = captions[name][each.image_id]
-        mean_map = caption.alphas[: len(caption.words)].mean(0)
+        alphas = caption.alphas  # (C + 1, 14, 14): the last is the end mark's
+        mean_map = alphas[: len(caption.words)].mean(0)
         for target in true_words(name, each):
+            at, mask = target.index, torch.from_numpy(target.mask)
             cell = functional.one_hot(torch.randint(196, (), generator=generator), 196).view(14, 14)
-            mask, own = torch.from_numpy(target.mask), caption.alphas[target.index]
-            three = (own, mean_map, cell)
+            neighbours = alphas[min(at + 1, len(alphas) - 1)], alphas[max(at - 1, 0)]
+            players = (alphas[at], *neighbours, mean_map, cell)
             rows.append(
                 [
                     [points_at(it, mask, 1), points_at(it, mask, 15), mass_on(it, mask)]
-                    for it in three
+                    for it in players
                 ]
             )
-            ways.append(way(own, target.mask))
+            ways.append(way(alphas[at], target.mask))
     return 100 * np.mean(rows, 0), np.array(ways)
 
 
@@ -307,16 +312,23 @@ seal(my_peak_guess)
 game, ways = {}, {}
 for name in models:
     game[name], ways[name] = play(name, tests[:200])
-    print(f"{name} attention, {len(ways[name])} words   own map   mean map   random cell")
+    print(
+        f"{name} attention, {len(ways[name])} words".ljust(26)
+        + "".join(f"{it:>15}" for it in PLAYERS)
+    )
     for measure, values in zip(
         ("peak on it", "within 15 pixels", "weight on it"), game[name].T, strict=True
     ):
-        print(f"  {measure:24}" + "".join(f"{value:9.0f} %" for value in values))
+        print(f"  {measure:24}" + "".join(f"{value:13.0f} %" for value in values))
 reveal("soft attention, percent of the words with their peak on the object", game["soft"][0, 0])
 
 # %% [markdown] tags=["answer"]
-# 91 percent with soft attention and 95 with hard; within 15 pixels 96 and 100. They beat the map that ignores the word, the stricter
-# control, by more than forty points. On drawn scenes the paper is right.
+# 91 percent with soft attention and 95 with hard. The mean map has about half, as any map would that stays on one of two objects.
+
+# %% [markdown]
+# The neighbours are better rivals. The next word's map is on the object for 72 percent of the words with soft attention, and for 92 with hard, nearly as
+# often as the word's own. So the paper is right about drawn scenes, if you read it with care: **a map follows its phrase, hardly its word.** It says
+# which object is being described, and not which of its properties comes next.
 
 
 # %% [markdown]
@@ -594,14 +606,21 @@ for caption in (each for found in captions.values() for each in found.values()):
 of_soft = len(mistakes["soft"])  # in `blame` they come first
 
 
+def true_under(cases, maps):
+    """Which words (model, example, target) are true if maps (N, 196) take the place of their own: (N,) bool."""
+    said = {}
+    for name in models:
+        rows = [row for row, (model, *_) in enumerate(cases) if model == name]
+        places = [(cases[row][1], cases[row][2].index) for row in rows]
+        said |= zip(rows, ask(name, places, [maps[row] for row in rows]), strict=True)
+    return torch.tensor(
+        [means.get(said[row]) == truth_of(*it) for row, (_, *it) in enumerate(cases)]
+    )
+
+
 def cured_by_maps(maps):
     """Which false words become true under other maps (N, 196): (N,) bool."""
-    words = []
-    for name, part in (("soft", slice(of_soft)), ("hard", slice(of_soft, None))):
-        words += ask(name, [(each, target.index) for _, each, target in blame[part]], maps[part])
-    return torch.tensor(
-        [means.get(word) == truth_of(*it) for word, (_, *it) in zip(words, blame, strict=True)]
-    )
+    return true_under(blame, maps)
 
 
 def cured_by_pictures(pictures):
@@ -978,8 +997,87 @@ reveal("false words that the best placebo for the map cures", max(doses["better 
 # 34 of 74: moved up by a cell, the model's own map cures more words than the map drawn over the object, 22.
 
 # %% [markdown]
-# The better map does not survive. (Moving up helps the hard model, 21 of 39 words to 10; in the 1,300 other scenes 8 to 8.) Nor does the
-# better picture, by a hair. How *not* to choose a count and a dose:
+# The better map does not survive. But what did the maps cure, and what would they have done to healthy words? A size has two values, so any push may
+# turn a false one into a true one, and a true one into a false one. Split the cures by kind, and give the same medicine to words that were right.
+
+# %% jupyter={"source_hidden": true}
+healthy = [
+    (name, each, target)
+    for name in models
+    for each in tests[:60]
+    if each not in wrong[name]
+    for target in true_words(name, each)
+]
+their_maps = torch.stack(
+    [captions[name][each.image_id].alphas[target.index] for name, each, target in healthy]
+)
+medicines = {
+    "drawn over it": [over(torch.tensor(target.mask), 14, 14) for *_, target in healthy],
+    "even": torch.full((len(healthy), 196), 1 / 196),
+    "own, moved up": moved(their_maps, 1)[0].flatten(1),
+}
+cures = {
+    "drawn over it": by_map,
+    "even": sham["better map"][0],
+    "own, moved up": sham["better map"][1],
+}
+KINDS = ("size", "texture", "colour", "shape")
+kind_of_false = np.array([target.kinds[0] for *_, target in blame])
+kind_of_true = np.array([target.kinds[0] for *_, target in healthy])
+cured_of_kind, spoiled = {}, {}
+print("map".ljust(16) + "".join(f"{kind:>10}" for kind in KINDS) + "    right words spoiled")
+print("false words".ljust(16) + "".join(f"{(kind_of_false == kind).sum():10}" for kind in KINDS))
+for name, cured in cures.items():
+    spoiled[name] = ~true_under(healthy, medicines[name]).numpy()
+    cured_of_kind[name] = [int(cured.numpy()[kind_of_false == kind].sum()) for kind in KINDS]
+    print(
+        name.ljust(16)
+        + "".join(f"{count:10}" for count in cured_of_kind[name])
+        + f"{spoiled[name].sum():14} of {len(healthy)}"
+    )
+
+figure, axis = plt.subplots(figsize=(6.4, 2.4), layout="constrained")
+for row, name in enumerate(cures):
+    end = 0
+    for kind, colour in zip(KINDS, ("0.75", "C1", "C0", "C2"), strict=True):
+        share = 100 * spoiled[name][kind_of_true == kind].sum() / len(healthy)
+        axis.barh(row, share, left=end, color=colour, label=kind if row == 0 else None)
+        end += share
+axis.set_yticks(range(len(cures)), cures)
+axis.invert_yaxis()
+axis.set(xlabel="right words spoiled, percent")
+figure.legend(loc="outside upper center", ncols=4)
+plt.show()
+
+# %% jupyter={"source_hidden": true}
+well = [(name, each) for name in models for each in tests[:60] if each not in wrong[name]]
+before = reader.read([each.image_id for _, each in well])
+treated = {
+    "uncovered": torch.stack([uncovered(world[each.image_id], 0) for _, each in well]),
+    "moved up": moved(before, 4)[0],
+}
+of_soft_well = sum(name == "soft" for name, _ in well)
+harmed = {}
+for name, pictures in treated.items():
+    said = [
+        *describe("soft", pictures[:of_soft_well])[1],
+        *describe("hard", pictures[of_soft_well:])[1],
+    ]
+    harmed[name] = sum(
+        not scenes.exact_match(it.words, world[each.image_id])
+        for it, (_, each) in zip(said, well, strict=True)
+    )
+    print(f"picture {name}: {harmed[name]} of {len(well)} right captions become wrong")
+
+# %% [markdown]
+# Half of the false words are sizes and half are shapes, with one colour and one texture. Pushes of every sort cure some of either, so the cures are no
+# proof that the size alone tips. What convicts the maps is the side effect. Moved up by a cell, the model's own map cures 34 of 74 false words, and spoils
+# 12 percent of the right ones; the drawn map cures 22 and spoils 7 percent. There are hundreds of right words for every false one, so whoever gave
+# either medicine to all words would make the captions worse.
+#
+# The picture is the gentler medicine. Uncover an object of 118 right captions, and not one of them becomes wrong.
+#
+# But by the trial's own rule the better picture does not survive either, by a hair. How *not* to choose a count and a dose:
 
 # %% jupyter={"source_hidden": true}
 groups = {
@@ -1013,9 +1111,10 @@ for pixels in (8, 16):
 # ## What to remember
 #
 # - A map shows which vectors were read for a word. It neither outlines the object nor proves the word.
-# - Count, and with controls: a map that ignores the word, the centre of the picture, to which maps over a frozen encoder lost.
-# - A cure counts only if it beats placebos, each patient counted once. A better map cured no more than the model's own, moved by a cell;
-#   that uncovering the object helps took more scenes to see.
+# - Count, and with controls: the centre of the picture, to which maps over a frozen encoder lost, and the map of the word next door. A map follows its
+#   phrase, hardly its word.
+# - A cure counts only if it beats placebos, each patient counted once, and if it spares the healthy. A better map cured no more than the model's own,
+#   moved by a cell, and both spoil more words than they cure. That uncovering the object helps took more scenes to see.
 # - For words that are true of one object only, the light is a cause: on the other object 65 percent say what is true there with soft
 #   attention, 28 with hard; on empty ground 17 and 4. Articles do not need theirs.
 #
@@ -1070,8 +1169,10 @@ assert {"woman", "scissors"} <= set(described["telephone"].words)
 assert abs(left - 35) < 2
 assert abs(game["soft"][0, 0] - 91) < 1 > abs(game["hard"][0, 0] - 95)
 assert abs(game["soft"][0, 1] - 96) < 1 > abs(game["hard"][0, 1] - 100)
-assert all(game[name][0, 0] > game[name][1, 0] + 40 for name in models), "more than forty points"
-assert all(game[name][1, 1] > game[name][2, 1] + 20 for name in models), (
+assert all(40 < game[name][3, 0] < 56 for name in models), "about half"
+assert abs(game["soft"][1, 0] - 72) < 2 > abs(game["hard"][1, 0] - 92)
+assert abs(game["soft"][2, 0] - 72) < 2 > abs(game["hard"][2, 0] - 88)
+assert all(game[name][3, 1] > game[name][4, 1] + 20 for name in models), (
     "beats a random cell by far"
 )
 assert all(19 < 100 - game[name][0, 2] < 27 for name in models), "a fifth to a quarter"
@@ -1108,6 +1209,12 @@ assert [int(x.sum()) for it in (by_map, raised) for x in (it[:of_soft], it[of_so
     13,
     21,
 ]
+assert [(kind_of_false == kind).sum() for kind in KINDS] == [35, 1, 1, 37]
+assert sum(cured_of_kind["drawn over it"]) == 22
+share_spoiled = {name: 100 * each.mean() for name, each in spoiled.items()}
+assert abs(share_spoiled["drawn over it"] - 7) < 1.5 > abs(share_spoiled["own, moved up"] - 12)
+assert len(well) == 118
+assert harmed["uncovered"] <= 1
 assert [margin[title] > 2 for title in groups] == [False, True, True, False]
 assert all(down > 9 and across < -2 for down, across in flipped.values()), (
     "still below, still to the left"

@@ -60,7 +60,9 @@ from satlib.data.scenes_grammar import INVERSE, Meaning
 from satlib.data.text import Vocabulary
 from satlib.evaluation import plots
 from satlib.model import installed
+from satlib.model.attention import Attention
 from satlib.model.captioner import Captioner
+from satlib.model.decoder import Annotations, State
 from satlib.model.transformer import positions
 
 use_page_style()
@@ -483,8 +485,8 @@ print(f"the mean of all heads: {peak_on_it(mean_map, asked):3.0f}")
 # ## Move the light, head by head
 # <!-- asked: Which layer and which head decides? | That depends on the training: with other seeds it is another layer, and one head moved alone takes few words along. -->
 #
-# Move the light and see whether the word follows. For the LSTM 76 percent of these words do. But which
-# light do you move, if there are eight?
+# Move the light and see whether the word follows. In [notebook 04](04_soft_attention.ipynb) you did this with an LSTM that was trained on the same 500
+# scenes: 78 percent of such words followed (76 to 81 over five seeds). Which light do you move, if there are eight?
 
 
 # %% tags=["task:10.5"]
@@ -588,7 +590,10 @@ with torch.no_grad():
     lstm = [trained.read(best[0]) for best in trained.hypotheses(a, beam=1)]
 asked_lstm = telling([caption.words for caption in lstm])
 rows, at = [n for n, *_ in asked_lstm], [index for _, index, *_ in asked_lstm]
-for name, light in (("own object, LSTM", even), ("other object, LSTM", even.flip(1))):
+for name, light in (
+    ("own object, shipped LSTM", even),
+    ("other object, shipped LSTM", even.flip(1)),
+):
     p = look_again(
         trained,
         a[rows],
@@ -598,14 +603,18 @@ for name, light in (("own object, LSTM", even), ("other object, LSTM", even.flip
     )
     table[name] = follow([trained.vocabulary.words[i] for i in p.argmax(1)], asked_lstm)
 for name, (followed, stayed) in table.items():
-    print(f"{name:24} {followed:3.0f} % follow, {stayed:3.0f} % stay")
+    print(f"{name:26} {followed:3.0f} % follow, {stayed:3.0f} % stay")
 print("other object, one head alone, 1.1 to 2.4:", *(f"{share:.0f}" for share in alone), "% follow")
 best = int(np.argmax(points))
 reveal("the head that points best, moved alone: follow, percent", alone[best])
 
 # %% [markdown] tags=["answer"]
-# 3 percent, though it points at the object in 94. All eight heads together move 59. (An even map costs something by itself: over its *own*
-# object, 75 percent of the words stay, and 88 of the LSTM's.)
+# 3 percent, though it points at the object in 94. All eight heads together move 59.
+
+# %% [markdown]
+# So the Transformer's words follow the light less often than the LSTM's: 59 percent here, against 78 in notebook 04 after the same training. (The shipped
+# LSTM, with 76, has seen 16,000 scenes, so it is no fair rival.) An even map also costs something by itself. Drawn over a word's *own* object it lets 75 percent of the
+# words stay, and 85 in notebook 04.
 
 # %% [markdown]
 # Which layer decides? Here the second, with 55 percent; the first moves 5. With three other seeds it is 66 to 4, 40 to 22 and 20 to 25, and
@@ -786,35 +795,63 @@ print(f"a training step on one sequence takes {price:.1f} times as long")
 #
 # Both decoders make a training step on the same vectors.
 
+
 # %% jupyter={"source_hidden": true}
+class DotProduct(Attention):
+    """The energies of a Transformer in an LSTM: a matrix product in place of 2015's perceptron."""
+
+    def __init__(self, D, n, width):
+        super().__init__()
+        self.k, self.q = nn.Linear(D, width), nn.Linear(n, width)
+
+    def keys(self, a):
+        return self.k(a)  # (B, L, width)
+
+    def weights(self, a, keys, h, expected=None):
+        e = (keys @ self.q(h)[:, :, None])[:, :, 0] / math.sqrt(keys.shape[2])  # (B, L)
+        return torch.softmax(e, 1), None
+
+
+n = trained.recipe.decoder.hidden
+dotted = copy.deepcopy(trained.decoder)
+dotted.attention = DotProduct(128, n, trained.recipe.decoder.attention_hidden)
+
+
+def all_at_once(a, words):
+    """The second LSTM's logits as if nobody had to wait: each word gets some state, and all words make their step together."""
+    rows = [x.repeat_interleave(words.shape[1], 0) for x in dotted.project(a)[:2]]
+    state = State(*torch.randn(2, words.numel(), n))
+    return dotted.predict(Annotations(*rows), state, words.flatten()).logits.unflatten(
+        0, words.shape
+    )
+
+
 LENGTHS = (12, 50, 100, 200)
-waits = {"LSTM": [], "Transformer": []}
+steps = {
+    "LSTM, perceptron (2015)": lambda a, words: trained.decoder(a, words).logits,
+    "LSTM, dot product": lambda a, words: dotted(a, words).logits,
+    "the same, without waiting": all_at_once,
+    "Transformer": decoder,
+}
+waits = {name: [] for name in steps}
 for C in LENGTHS:
     words = torch.randint(0, K, (8, C))
-    waits["LSTM"].append(seconds(lambda a, words: trained.decoder(a, words).logits, words))
-    waits["Transformer"].append(seconds(decoder, words))
-figure, axis = plt.subplots(figsize=(6, 3))
+    for name, logits_of in steps.items():
+        waits[name].append(seconds(logits_of, words))
+figure, axis = plt.subplots(figsize=(6.4, 3))
 for name, times in waits.items():
-    axis.plot(LENGTHS, times, "o-", label=name)
+    axis.plot(LENGTHS, times, "o--" if "without" in name else "o-", label=name)
 axis.set(xlabel="words in a caption", ylabel="seconds per training step")
 axis.legend()
 plt.show()
-ratios = [one / other for one, other in zip(waits["LSTM"], waits["Transformer"], strict=True)]
-print(f"LSTM : Transformer, 12 words {ratios[0]:.1f}, 200 words {ratios[-1]:.1f}")
-
-energy, times = trained.decoder.attention.energy, []
-for _ in range(3):
-    began = time.perf_counter()
-    keys, asks = (
-        energy.annotation(a[:8])[:, None],
-        energy.state(torch.randn(8, 100, trained.recipe.decoder.hidden))[:, :, None],
-    )
-    energy.energy(torch.tanh(keys + asks)).sum().backward()
-    times.append(time.perf_counter() - began)
-perceptron = min(times) / waits["LSTM"][2]
-print(
-    f"the perceptron's energies for 100 words at once: {100 * perceptron:.0f} % of the LSTM's time"
-)
+of_2015, of_dots, of_no_waiting, of_transformer = np.array([*waits.values()])
+print("times as long, for", *(f"{C:6}" for C in LENGTHS), "words")
+for name, ratios in (
+    ("2015 : Transformer", of_2015 / of_transformer),
+    ("perceptron : dot product", of_2015 / of_dots),
+    ("waiting : not waiting", of_dots / of_no_waiting),
+):
+    print(f"{name:26}", *(f"{ratio:6.1f}" for ratio in ratios))
 
 began = time.perf_counter()
 write(a[:8], longest=60)
@@ -826,11 +863,15 @@ again = (time.perf_counter() - began) / kept_seconds
 print(f"writing 60 words without your `one_more`: {again:.1f} times as long")
 
 # %% [markdown]
-# On an idle core, the LSTM takes up to three times as long for a caption, and four to nine times for a paragraph. Much of this is not
-# waiting: the perceptron of 2015, a tanh at 196 places for each word, took 40 to 80 percent of its time when we measured it with all
-# words at once. But $h_{200}$ cannot begin before $h_{199}$ is there, and in the Transformer no word waits for another: one core
-# gains little by that, a GPU's thousands can (not measured here). When it *writes*, it goes word by word, and your
-# `one_more` makes 60 words two to five times as fast.
+# What keeps the LSTM busy? On one core, by processor time, it takes twice as long as the Transformer for a caption and four times as long for a paragraph. You
+# might blame the perceptron of 2015, with its tanh at 196 places for each word. But with dot products the LSTM gains only a tenth or so. Or you might blame
+# the waiting, since $h_{200}$ cannot begin before $h_{199}$ is there. But give every word a state, let all of them step at once, and a long
+# caption takes just as long; only a short one gets faster, by a third. What is left is work: an LSTM with a wider state, and a weighted mean over
+# all 196 places for every word.
+#
+# So one core does not care who waits. A GPU has thousands of cores, which stand idle while one word follows another; there the waiting should cost a great deal, and
+# we have not measured it. When the Transformer *writes*, it goes word by word as well, and your `one_more` makes 60 words two to five times as fast.
+# <!-- again: the times by time.process_time in place of time.perf_counter, with torch.set_num_threads(1) -->
 #
 # ## So why did it win?
 # <!-- asked: Why a Transformer instead of an RNN with attention? | Hardly for its scores on photographs; our reading is that it does not wait, and does not care what its vectors are. -->
@@ -855,15 +896,16 @@ for name, metric in (
 # %% [markdown]
 # On COCO, soft attention gains 3.9 by METEOR, over another model, and nothing by BLEU-4. On our Flickr8k it gains 0.1 by either (1.2
 # BLEU-4 with the paper's encoder, notebook 00), and the Transformer scores *lower* than the LSTM (one training each). Gains that come
-# and go with the score do not explain a landslide. We see three reasons; this is a reading, not a proof.
+# and go with the score do not explain a landslide. We see two reasons; this is a reading, not a proof.
 #
 # **The exam was too easy.** Whoever knows that there is a dog and some grass can say "A dog runs on the grass", and a mean vector
 # knows. Where a sentence has to say which of two things is the striped one, attention takes the LSTM's captions that are right from 41 to 50
 # percent to 95 to 98, and the Transformer has 90 to 97 ([three trainings each](../docs/results.md)).
 #
-# **It does not wait.** Throw out what has to wait, and you can train on longer texts, and on more of them.
-#
 # **It does not care.** Your `weights` and `read` have worked on words and on places, and nobody told them which was which.
+#
+# The reason that everybody gives is a third one: it does not wait, so it can be trained on longer texts, and on more of them. That is an argument about thousands of cores.
+# On our one it made no difference for long captions, and so we leave it to those who have measured it.
 #
 # And the price? The paper was loved for its pictures: at last one could *see* where a network looks. Here there are eight maps for
 # a word; in LLaVA's model of 7 billion weights a thousand. **Attention was invited for its eyes, and hired for its arithmetic.**
@@ -1509,7 +1551,7 @@ print(
 # - A mask decides who may look at whom. Words at words: a language model. Patches before the words: one that sees.
 # - Keys and values do not change once a word is read: keep them.
 # - A head that changes little alone may have backups: blind the others. One that points may still be unheard.
-# - We think attention won because it does not wait and does not care.
+# - We think attention won because it does not care what it looks at. That it does not wait is worth little on one core.
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run and the stored results.
@@ -1525,15 +1567,14 @@ assert [
 assert abs(peak_on_it(mean_map, asked) - 96) < 2
 assert abs(np.min(points) - 5) < 2 > abs(np.max(points) - 94)
 assert peak_on_it(still, asked) > min(map(min, points)), "worse than a map that ignores the word"
-assert abs(table["other object, LSTM"][0] - 76) < 2
+assert abs(table["other object, shipped LSTM"][0] - 76) < 2
 assert abs(table["other object, all heads"][0] - 59) < 3
 assert abs(alone[best] - 3) < 1
 assert abs(table["other object, layer 1"][0] - 5) < 3 > abs(table["other object, layer 2"][0] - 55)
 assert opened[0][0] == 1
 assert abs(opened[0][1] - 18) < 5
 # A busy machine must not break these: the prose tells what an idle one measured.
-assert min(price, ratios[-1], again) > 1.2
-assert perceptron > 0.1
+assert min(price, (of_2015 / of_transformer)[-1], again) > 1.2
 assert abs(lost[best] - 13) < 3
 assert abs(knowing[best] - 36) < 3
 assert points_of[3] < peak_on_it(still, asked), "head 1.4"
