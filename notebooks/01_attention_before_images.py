@@ -659,7 +659,7 @@ bleu_placebo = bleu_by_length([translate(placebo, pair.source)[0] for pair in te
 print("BLEU-4 by length, all states with even weights:", *(f"{each:.0f}" for each in bleu_placebo))
 
 # %% [markdown]
-# Access alone is worth nothing on long sentences: 23 with even weights, and 24 with one vector. (Two other seeds gave the placebo 25 and
+# Access alone is worth nothing on long sentences: 23 with even weights, and 25 with one vector. (Two other seeds gave the placebo 25 and
 # 23.) It is the *looking* that makes the difference.
 # <!-- again: manual_seed(0) to manual_seed(1), manual_seed(2) -->
 #
@@ -864,12 +864,12 @@ print(
 )
 
 # %% [markdown]
-# For 43 percent it is on the determiner, and for 54 percent on its noun. (Eight other seeds put 18 to 82 percent on the noun.)
+# For 43 percent it is on the determiner, and for 53 percent on its noun. (Eight other seeds put 18 to 82 percent on the noun.)
 # <!-- again: manual_seed(0) to manual_seed(1) ... (8) -->
 #
 # Why the noun? Suppose you are about to say *mo* or *ma*. The English "my" does not tell you which: the ending belongs to the noun's class. And the
 # determiner comes first, so you have to know a noun that has not been said yet. Adjectives take the same ending, but they follow their noun. By
-# then the decoder knows it, and looks at the noun for only 8 percent of them.
+# then the decoder knows it, and looks at the noun for only 9 percent of them.
 #
 # So here is an explanation: *the model looks at the noun because the grammar asks for its class and number*. Keep it for the trial. ("Not"
 # looks at its verb, too, though nothing there agrees.)
@@ -1051,7 +1051,7 @@ for name, rows in forced.items():
 
 # %% [markdown]
 # The light matters. If the state of "my" comes from *another* sentence, the ending follows the noun of that sentence (in 99 percent here, and in
-# 100 and 91 with two other seeds). And a "my" that was read alone leaves the ending near chance (50 percent here; 60 where another processor
+# 100 and 91 with two other seeds). And a "my" that was read alone leaves the ending near chance (60 percent here; 50 where another processor
 # rounds differently). So the state at "my" has heard its noun, because the encoder reads in both directions.
 #
 # What if it could not, or if the grammar asked for nothing? We trained two more kinds:
