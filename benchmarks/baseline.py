@@ -44,19 +44,21 @@ def rewards() -> Rewards:
 def remaining_variance(found: Rewards, each_length: bool, per_word: bool) -> np.ndarray:
     """The mean square of reward less baseline in each of ten epochs, in nats^2."""
     rng = np.random.default_rng(0)
-    lengths = np.repeat(list(found), [len(own) for own in found.values()])
-    averages = np.zeros(max(found) + 1)
+    lengths = np.repeat(list(found), [len(own) for own in found.values()])  # of all captions
+    baselines = np.zeros(max(found) + 1)  # moving averages
     squares = []
     for _ in range(10 * EPOCH):
+        # The captions of a batch have one length.
         C = int(rng.choice(lengths))
-        average = C if each_length else 0  # which one serves this batch
-        scale = C if per_word else 1
-        reward = rng.choice(found[C], BATCH)
-        advantage = reward - averages[average] * scale
+        reward = rng.choice(found[C], BATCH)  # (BATCH,)
+
+        serving = C if each_length else 0  # which baseline serves this batch
+        units = C if per_word else 1  # a baseline is of a word, or of a whole caption
+        advantage = reward - baselines[serving] * units
         squares.append(np.square(advantage).mean())
 
-        kept = MOMENTUM * averages[average]
-        averages[average] = kept + (1 - MOMENTUM) * reward.mean() / scale
+        kept = MOMENTUM * baselines[serving]
+        baselines[serving] = kept + (1 - MOMENTUM) * reward.mean() / units
     return np.reshape(squares, (10, EPOCH)).mean(1)
 
 

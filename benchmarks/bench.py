@@ -1,11 +1,12 @@
 """Speed and memory of satlib's training step beside a decoder as it is commonly written.
 
-    python benchmarks/bench.py [step | beam] [--dims 512 2048] [--batches 64] [--hidden 512]
-        [--precisions float32 bf16]
+    python benchmarks/bench.py
+    python benchmarks/bench.py step --dims 512 2048 --batches 64 --hidden 512 --rounds 3
 
-`step` measures a training step with so many units in each layer (--hidden), `beam` the beam search;
-without a name, both. The contestants of `step` take turns, round by round, so that other load on
-the machine falls on all of them. A ratio is the median over the rounds of the ratio within a round.
+`step` measures a training step, at each of the sizes; `beam` measures the beam search; without a
+name, both are measured. `--help` lists all options. The contestants of `step` take turns, round by
+round, so that other load on the machine falls on all of them. A ratio is the median over the rounds
+of the ratio within a round.
 """
 
 import argparse
@@ -439,7 +440,7 @@ def beam(rounds: int, device: torch.device) -> Iterator[Row]:
 
 
 def measured(part: str, options: argparse.Namespace, device: torch.device) -> Iterator[Row]:
-    """The rows of a part; each is measured when it is asked for."""
+    """The rows of a part, one after the other."""
     if part == "beam":
         yield from beam(options.rounds, device)
     else:

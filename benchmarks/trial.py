@@ -257,7 +257,7 @@ def is_true(words: list[str], at: int, new: str, scene: scenes.Scene, target: Ta
     return attributes.get(at) == (kind, getattr(thing, kind))
 
 
-# Of the maps of `cures`.
+# Where two of the maps stand that `cures` gives.
 DRAWN = 0
 UP = 2
 

@@ -37,6 +37,9 @@ Kind = TypeVar("Kind")
 # A field of a file, with limits that no sound file exceeds.
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 
+# In a folder that one process holds.
+LOCK = ".lock"
+
 
 def read_text(path: Path) -> str:
     """The content of a UTF-8 text file, without a byte order mark.
@@ -136,6 +139,22 @@ def locked(path: Path, lock: Path) -> Iterator[None]:
                 f"{path} is in use by another process; wait for it, or choose another name"
             ) from error
     with held:
+        yield
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder, which is created if needed, and delete what a killed process left half written.
+
+    Raises:
+        SatlibError: as for `locked`.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, folder / LOCK):
+        # `replacing` leaves them; nobody else writes here now.
+        for left_over in folder.glob(".*.partial"):
+            left_over.unlink(missing_ok=True)
         yield
 
 

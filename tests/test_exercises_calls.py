@@ -191,5 +191,5 @@ def test_ipython_shows_the_message_alone():
 def test_no_such_exercise():
     with pytest.raises(SatlibError, match=r"no exercise '4\.99'"):
         reference("4.99")
-    with pytest.raises(SatlibError, match="notebook 44 has no exercises"):
+    with pytest.raises(SatlibError, match="there is no notebook 44"):
         reference("44.1")

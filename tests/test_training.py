@@ -20,11 +20,12 @@ from satlib.data.batches import pairs
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
 from satlib.evaluation import evaluate, plots
+from satlib.files import LOCK, locked_folder
 from satlib.model import encoders, objective
 from satlib.model.captioner import Captioner, read_safetensors
 from satlib.recipe import TrainingConfig
 from satlib.training import checkpoint, loop, validation
-from satlib.training.checkpoint import CHECKPOINT, LOCK, locked, update_average
+from satlib.training.checkpoint import CHECKPOINT, update_average
 from satlib.training.features import root_mean_square
 from satlib.training.loop import LOG, MODEL, set_learning_rate
 
@@ -429,7 +430,7 @@ def test_a_folder_belongs_to_one_process_until_it_ends(tmp_path):
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        with locked(run):
+        with locked_folder(run):
             os.write(writing, b"held")
             signal.pause()
 
@@ -444,7 +445,7 @@ def test_a_folder_belongs_to_one_process_until_it_ends(tmp_path):
 
     # It is free after the child's death, and after a mistake, too.
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError), locked(run):
+        with pytest.raises(ZeroDivisionError), locked_folder(run):
             raise ZeroDivisionError
 
 

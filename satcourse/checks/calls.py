@@ -95,10 +95,11 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def run(function: Callable[[], Any], seconds: float, code: CodeType | None = None) -> Any:
-    """Call a function that calls the learner's, whose `code` finds the line that raised.
+    """Call a function that calls the learner's, and return its result.
 
-    An exception, or more than `seconds`, raises Failed; a line that is still `...`, or a
-    NotImplementedError, raises Blank. Ctrl-C goes through.
+    `code` is the learner's, and tells in which of its lines an exception was raised. Raises Blank
+    where the learner has left a line as `...` or `raise NotImplementedError`, and Failed for any
+    other exception but Ctrl-C, and after `seconds` of processor time.
     """
     try:
         with fresh(), _limited(seconds):

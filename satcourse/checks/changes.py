@@ -4,8 +4,8 @@ A kind of change is a function that yields edits of a syntax tree. To add one, w
 and put it into KINDS.
 
 The words complete "These are the numbers ...". They use the names that the task itself uses, and
-those of functions that learners know (FUNCTIONS), and no other: what cannot be said in them is no
-help to a learner, and is not tried.
+those of functions that learners know (FUNCTIONS): a change that cannot be said in them is no help
+to a learner, and is not tried.
 """
 
 import ast
@@ -19,10 +19,11 @@ from typing import Any
 
 from satcourse.checks.task import Task
 
-# What stands where instead: nodes by the ids of those that they replace.
+# New nodes by the ids of those that they replace. By id, since nodes that look alike are different
+# places: each x of x + x is one.
 Places = dict[int, Any]
-# What a change does in words, and where.
-Edit = tuple[str, Places]
+# What a change does in words, and where; None if it cannot be said.
+Edit = tuple[str | None, Places]
 
 FAMILIES = (
     {"relu", "sigmoid", "tanh"},
@@ -44,7 +45,6 @@ OPERATIONS = {
     ast.Mult: "product",
     ast.Div: "quotient",
 }
-UNSAID = "?"  # in the place of what has no name
 
 
 class Language:
@@ -58,27 +58,36 @@ class Language:
         parameters = inspect.signature(task.reference).parameters
         self.names = {*re.findall(r"\d+\.\d+|\w+", text), *parameters, *task.parts} - FUNCTIONS
         # What another function returns, which the solution calls, has no name.
-        self.result = "the result" if function is task.reference else UNSAID
+        self.result = "the result" if function is task.reference else None
 
-    def joined(self, names: Iterable[str]) -> str:
-        """Those names that the task uses, too."""
-        return " and ".join(sorted({*names} & self.names)) or UNSAID
+    def joined(self, names: Iterable[str]) -> str | None:
+        """Those names that the task uses, too; None if it uses none of them."""
+        return " and ".join(sorted({*names} & self.names)) or None
 
-    def phrase(self, node: ast.AST) -> str:
+    def phrase(self, node: ast.AST) -> str | None:
         """An expression in words, such as "b", "the tanh of c", "the term in Z and z"."""
         if isinstance(node, ast.Constant) and not isinstance(node.value, str):
             return str(node.value)
-        names = self.joined(getattr(n, "attr", getattr(n, "id", "")) for n in ast.walk(node))
-        if _called(node) in FUNCTIONS:
-            return f"the {_called(node)} of {names}".removesuffix(f" of {UNSAID}")
+
+        names = self.joined(_name(each) for each in ast.walk(node))
+        function = _called(node)
+        if function in FUNCTIONS:
+            return f"the {function} of {names}" if names else f"the {function}"
         if isinstance(node, (ast.Name, ast.Attribute)):
             return names
-        return f"the term in {names}"
+        return _said("the term in {}", names)
 
-    def computed(self, line: ast.AST) -> str:
+    def computed(self, line: ast.AST) -> str | None:
         """What a line computes: variables, or the result."""
         is_last = isinstance(line, ast.Return)
         return self.result if is_last else self.joined(_variables(line, ast.Store))
+
+
+def _said(sentence: str, *phrases: str | None) -> str | None:
+    """A sentence with phrases in its gaps, {}; None if one of them cannot be said."""
+    if any(phrase is None for phrase in phrases):
+        return None
+    return sentence.format(*phrases)
 
 
 def changes(task: Task, function: Any) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -88,25 +97,33 @@ def changes(task: Task, function: Any) -> Iterator[tuple[str, ast.FunctionDef]]:
     """
     tree = parsed(function)
     language = Language(task, function)
-    edits = [edit for kind in KINDS for edit in kind(tree, language) if UNSAID not in edit[0]]
+    edits = []
+    for kind in KINDS:
+        for words, places in kind(tree, language):
+            if words is not None:
+                edits.append((words, places))
 
-    # The nearest first.
-    place_of = {id(node): place for place, node in enumerate(ast.walk(tree))}
-    edits.sort(key=lambda edit: min(place_of[node] for node in edit[1]))
+    # `walk` goes from a function to its lines, and from these to what is inside them.
+    order_of = {id(node): order for order, node in enumerate(ast.walk(tree))}
+    edits.sort(key=lambda edit: min(order_of[node] for node in edit[1]))
     for words, places in edits:
         yield words, ast.fix_missing_locations(_replaced(tree, places))
 
 
 def _replaced(tree: Any, places: Places) -> Any:
-    """A copy of a tree with other nodes in some places.
+    """A copy of a tree, or of a part of one, with other nodes in some places.
 
     >>> sum_of_two = ast.parse("a + b").body[0].value
     >>> ast.unparse(_replaced(sum_of_two, {id(sum_of_two.right): ast.Constant(1)}))  # 'a + 1'
     """
-    # By id, since nodes that look alike are different places: each x of x + x is one.
-    # deepcopy keeps a memo of copies by the ids of the originals, and copies nothing twice: what
-    # the memo holds from the beginning it takes for a copy. It writes into it, so not `places`.
-    return copy.deepcopy(tree, {**places})
+    if id(tree) in places:
+        return places[id(tree)]
+    if isinstance(tree, list):
+        return [_replaced(part, places) for part in tree]
+    if isinstance(tree, ast.AST):
+        fields = {name: _replaced(part, places) for name, part in ast.iter_fields(tree)}
+        return type(tree)(**fields)
+    return tree  # a name, a number or None
 
 
 def parsed(function: Any) -> Any:
@@ -132,18 +149,23 @@ def _variables(node: ast.AST, context: type) -> set[str]:
     return {name.id for name in nodes(node, ast.Name) if isinstance(name.ctx, context)}
 
 
-def _called(call: ast.AST) -> str:
+def _name(node: ast.AST) -> str:
+    """The name of a variable, or of an attribute without its object; "" of anything else."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _called(node: ast.AST) -> str:
     """The name of the function that is called, without its module or object; "" of no call."""
-    function = getattr(call, "func", None)
-    return getattr(function, "attr", getattr(function, "id", ""))
+    return _name(node.func) if isinstance(node, ast.Call) else ""
 
 
 def _subject(call: ast.Call) -> ast.expr | None:
     """What is left of a call without its function: a method's object, or the first argument."""
-    value = getattr(call.func, "value", None)
-    if value is None or getattr(value, "id", None) in MODULES:
-        return call.args[0] if call.args else None
-    return value
+    if isinstance(call.func, ast.Attribute) and _name(call.func.value) not in MODULES:
+        return call.func.value
+    return call.args[0] if call.args else None
 
 
 # Kinds of changes.
@@ -152,12 +174,16 @@ def _subject(call: ast.Call) -> ast.expr | None:
 def axes(tree: ast.AST, language: Language) -> Iterator[Edit]:
     """Another axis."""
     for call in nodes(tree, ast.Call):
+        function = _called(call)
+        if function not in OVER_AXES:
+            continue
+
         for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
-            if _called(call) in OVER_AXES and re.fullmatch(r"-?\d", ast.unparse(argument)):
-                for axis in (0, 1, 2, -1):
-                    batch = ", the batch" if axis == 0 and "B" in language.names else ""
-                    words = f"with the {_called(call)} over axis {axis}{batch}"
-                    yield words, {id(argument): ast.Constant(axis)}
+            is_axis = re.fullmatch(r"-?\d", ast.unparse(argument))
+            for axis in (0, 1, 2, -1) if is_axis else ():
+                batch = ", the batch" if axis == 0 and "B" in language.names else ""
+                words = f"with the {function} over axis {axis}{batch}"
+                yield words, {id(argument): ast.Constant(axis)}
 
 
 def functions(tree: ast.AST, language: Language) -> Iterator[Edit]:
@@ -167,39 +193,39 @@ def functions(tree: ast.AST, language: Language) -> Iterator[Edit]:
     for name in sorted(FUNCTIONS & called):
         those = [call for call in calls if _called(call) == name]
         for call in those:
-            yield from _of_calls(name, [call], language.phrase(call))
-        yield from _of_calls(name, those, f"every {name}")
+            phrase = language.phrase(call)
+            yield _said("without {}", phrase), {id(call): _subject(call)}
+            yield from _of_family(name, [call], phrase)
+
+        yield f"without any {name}", {id(call): _subject(call) for call in those}
+        yield from _of_family(name, those, f"every {name}")
 
 
-def _of_calls(name: str, calls: list[ast.Call], what: str) -> Iterator[Edit]:
-    """A function left out of some calls of it, or another of its family; `what` they are."""
-    words = f"without {what}".replace("every", "any")
-    yield words, {id(call): _subject(call) for call in calls}
-
+def _of_family(name: str, calls: list[ast.Call], phrase: str | None) -> Iterator[Edit]:
+    """Another function of its family in some calls of one; `phrase` says which calls."""
     families = [family for family in FAMILIES if name in family]
     for other in sorted(set().union(*families) - {name}):
-        words = f"with the {other} in place of {what}"
         # A method, or a function of a module, has the one field; any other the other.
-        fields = {"attr": other, "id": other}
-        yield words, {id(call.func): _with(call.func, **fields) for call in calls}
+        others = {id(call.func): _with(call.func, attr=other, id=other) for call in calls}
+        yield _said("with the {} in place of {}", other, phrase), others
 
 
 def operands(tree: ast.AST, language: Language) -> Iterator[Edit]:
-    """A part of a sum or product left out, both exchanged, another operation; no sign."""
+    """An operation's parts exchanged, one of them left out, another operation, no sign."""
     for node in nodes(tree, ast.BinOp):
         left, right = language.phrase(node.left), language.phrase(node.right)
         exchanged = _with(node, left=node.right, right=node.left)
-        yield f"with {left} and {right} exchanged", {id(node): exchanged}
+        yield _said("with {} and {} exchanged", left, right), {id(node): exchanged}
 
-        operation = OPERATIONS.get(type(node.op), UNSAID)
-        yield f"with {left} left out of the {operation}", {id(node): node.right}
-        yield f"with {right} left out of the {operation}", {id(node): node.left}
+        operation = OPERATIONS.get(type(node.op))
+        yield _said("with {} left out of the {}", left, operation), {id(node): node.right}
+        yield _said("with {} left out of the {}", right, operation), {id(node): node.left}
         for other, name in OPERATIONS.items():
-            words = f"with a {name} in place of the {operation}"
+            words = _said("with a {} in place of the {}", name, operation)
             yield words, {id(node): _with(node, op=other())}
 
     for node in nodes(tree, ast.UnaryOp):
-        words = f"with {language.phrase(node.operand)} the other way round"
+        words = _said("with {} the other way round", language.phrase(node.operand))
         if isinstance(node.op, ast.USub):
             words = "without the minus sign"
         yield words, {id(node): node.operand}
@@ -210,15 +236,15 @@ def exchanges(tree: ast.AST, language: Language) -> Iterator[Edit]:
     for node in nodes(tree, ast.Call, ast.Tuple):
         items = node.args if isinstance(node, ast.Call) else node.elts
         for one, other in combinations(items, 2):
-            words = f"with {language.phrase(one)} and {language.phrase(other)} exchanged"
-            yield words, {id(one): other, id(other): one}
+            phrases = language.phrase(one), language.phrase(other)
+            yield _said("with {} and {} exchanged", *phrases), {id(one): other, id(other): one}
 
     names = nodes(tree, ast.Name)
     known = {name.id for name in names} & language.names
     read = [name for name in names if isinstance(name.ctx, ast.Load)]
     for name in read:
         for other in sorted(known):
-            words = f"with {other} in place of {language.phrase(name)}"
+            words = _said("with {} in place of {}", other, language.phrase(name))
             yield words, {id(name): _with(name, id=other)}
 
 
@@ -232,15 +258,16 @@ def constants(tree: ast.AST, language: Language) -> Iterator[Edit]:
 
 
 def lines(tree: ast.AST, language: Language) -> Iterator[Edit]:
-    """A line left out, or variables that it reads and assigns stay as they were."""
+    """A line left out, or only its assignments to variables that it reads, too."""
     for line in nodes(tree, ast.Assign, ast.AugAssign, ast.If):
-        yield f"without the new {language.computed(line)}", {id(line): ast.Pass()}
+        yield _said("without the new {}", language.computed(line)), {id(line): ast.Pass()}
 
+        # What would be assigned to such a variable goes to _, which nobody reads.
         both = _variables(line, ast.Load) & _variables(line, ast.Store)
         targets = [each for each in nodes(line, ast.Name) if isinstance(each.ctx, ast.Store)]
         places = {id(each): _with(each, id="_") for each in targets if each.id in both}
         if places:
-            yield f"without the new {language.joined(both)}", places
+            yield _said("without the new {}", language.joined(both)), places
 
 
 def moved_down(tree: ast.AST, language: Language) -> Iterator[Edit]:
@@ -248,7 +275,8 @@ def moved_down(tree: ast.AST, language: Language) -> Iterator[Edit]:
     for first, last in _pairs(tree):
         names = _variables(first, ast.Load) & _variables(last, ast.Store)
         if names:
-            words = f"with {language.computed(first)} from the new {language.joined(names)}"
+            phrases = language.computed(first), language.joined(names)
+            words = _said("with {} from the new {}", *phrases)
             yield words, {id(first): _both(last, first), id(last): ast.Pass()}
 
 
@@ -259,9 +287,10 @@ def stale(tree: ast.AST, language: Language) -> Iterator[Edit]:
         if not names:
             continue
 
-        words = f"with {language.computed(last)} from the old {language.joined(names)}"
+        phrases = language.computed(last), language.joined(names)
+        words = _said("with {} from the old {}", *phrases)
         # x is kept as _x before the earlier line, and _x is read in the later one.
-        kept = [ast.parse(f"_{name} = {name}").body[0] for name in names]
+        kept = [ast.parse(f"_{name} = {name}").body[0] for name in sorted(names)]
         reads = [each for each in nodes(last, ast.Name) if isinstance(each.ctx, ast.Load)]
         old = {id(each): _with(each, id=f"_{each.id}") for each in reads if each.id in names}
         yield words, {id(first): _both(*kept, first), id(last): _replaced(last, old)}

@@ -16,9 +16,9 @@ def difference(
     """Describe the first difference between two results in one line; None if they are equal.
 
     Results are tensors, numbers, strings, and lists, tuples and dicts of them. A number equals a
-    tensor without axes, a list a tuple, and float32 may stand for float64. The tolerance is
-    relative to the largest expected number of a tensor, or to 0.01 if all are smaller; `parts`
-    names a sequence's elements.
+    tensor without axes, a list a tuple, and float32 may stand for float64. A number may be off by
+    the tolerance times the sum of two: its own expected size, and that of the largest number
+    expected in its tensor, or 0.01 if all are smaller. `parts` names a sequence's elements.
     """
     try:
         return _difference(expected, got, tolerance, "", parts)

@@ -1,8 +1,9 @@
-"""How a wrong result is related to the right one, in a true sentence.
+"""What an exception means, and how a wrong result is related to the right one, in a sentence.
 
-A check asks for it where no known mistake of an exercise explains the result. To add a relation
-of tensors, yield its sentence where it is true, in the function of its group; what is tried first
-is said first. `equal` says of two results whether the check takes them for equal.
+A check asks for the relation where neither a known mistake of the exercise nor a small change of
+its solution explains the result. To add a relation of tensors, yield its sentence where it is true,
+in the function of its group; what is tried first is said first. `equal` says of two results whether
+the check takes them for equal.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,8 +34,7 @@ EXCEPTIONS = {
     "non-empty": "there is nothing to join: the loop did not run, or did not append",
     "values to unpack": "there are not as many parts, or axes, as names for them",
     "cannot be multiplied": "the left factor's last axis must be as long as the right one's first",
-    "must match the size": "compare the axes from the last: one is missing "
-    "(keepdim=True, unsqueeze), or in another place",
+    "must match the size": "an axis is missing (keepdim=True, unsqueeze), or in another place",
     "out of range": "the last of n places is n - 1",
     "out of bounds": "the last of n places is n - 1",
     "return_types": "max and min along an axis give two things, the values and their places",
@@ -108,8 +108,10 @@ def _of_parts(expected: Parts, got: Parts, equal: Equal) -> str | None:
 
 
 def _of_sequences(expected: list[Any], got: list[Any], equal: Equal) -> str | None:
-    """The relation of lists: pairs, another order, the numbers', the first wrong element's, or
-    too few.
+    """The relation of lists, in a sentence.
+
+    The elements may be grouped in another way, or in another order. Otherwise the numbers may be
+    related, or the first wrong element to the right one; or some are missing, or too many.
     """
     are_lists = all(isinstance(x, (list, tuple)) for x in (*expected, *got))
     if are_lists and equal(expected, [*zip(*got, strict=False)]):

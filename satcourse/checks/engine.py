@@ -27,7 +27,7 @@ from satcourse.checks.correction import first_change
 from satcourse.checks.task import Answer, Case, CutOff, Task
 from satlib.errors import SatlibError
 
-CHAPTERS = range(11)  # the notebooks
+CHAPTERS = range(11)  # the notebooks, each of which has exercises
 RED, GREEN, GREY, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[90m", "\x1b[0m"
 # The latest verdict on each exercise that was checked in this process: "done", "wrong" or "blank".
 _VERDICTS: dict[str, str] = {}
@@ -55,8 +55,8 @@ class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
 def chapter(number: int) -> dict[str, Task]:
     """The tasks of a notebook by their ids, in order."""
     if number not in CHAPTERS:
-        there = f"there are exercises {CHAPTERS[0]} to {CHAPTERS[-1]}"
-        raise SatlibError(f"notebook {number} has no exercises; {there}")
+        last = CHAPTERS[-1]
+        raise SatlibError(f"there is no notebook {number}; there are notebooks 0 to {last}")
     module = importlib.import_module(f"satcourse.checks.ex{number:02}")
     return {task.id: task for task in vars(module).values() if isinstance(task, Task)}
 
@@ -195,10 +195,10 @@ def _require_function(task: Task, answer: Any) -> None:
 
 
 def _trials(task: Task, answer: Answer) -> list[_Trial]:
-    """The learner's function on the cases of its task.
+    """The calls of the learner's function on the cases of its task, up to one that fails.
 
-    Raises Blank, and Failed, with the whole message, if a call fails and no result
-    before it was wrong: a wrong one explains more, and ends the list.
+    A failed call only ends the list if a result before it was wrong, since that explains more.
+    Otherwise Failed is raised, with the whole message. Raises Blank where a line is missing.
     """
     trials: list[_Trial] = []
     for case in task.cases():
@@ -255,14 +255,17 @@ def _require_inputs_kept(task: Task, case: Case, inputs: Case, got: Any) -> None
 
 
 def _comparable(task: Task, case: Case, expected: Any, got: Any) -> Any:
-    """The expected result, as `observe` gives it or, if it could not look into `got`, as it is."""
+    """The expected result in the form of the learner's.
+
+    `observe` may give a dict: the values and their gradients. It gives a result of the wrong kind
+    as it is; then the solution's own result is what it has to be compared with, since no learner
+    knows of a check's dict.
+    """
     if not isinstance(expected, Mapping) or isinstance(got, Mapping):
         return expected
-    # The message must be about what the learner's function returns, and no learner knows of a
-    # check's dict.
     try:
         return task.reference(*copy.deepcopy(case))
-    except TypeError:  # a case of sizes
+    except TypeError:  # the case holds sizes, from which `observe` makes the inputs
         return expected
 
 
@@ -446,7 +449,10 @@ def _cause(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
 
 
 def _common_relation(task: Task, wrong: Sequence[_Trial]) -> str | None:
-    """How the first wrong result is related to the right one, if the other cases do not deny it."""
+    """How the first wrong result is related to the right one, in a sentence.
+
+    None if no relation is known, or if the other wrong results deny it.
+    """
     equal = partial(_equal, task)
     sentence, *others = [diagnosis.relation(trial.expected, trial.got, equal) for trial in wrong]
     if sentence is None:
@@ -466,9 +472,9 @@ def _common_relation(task: Task, wrong: Sequence[_Trial]) -> str | None:
 
 
 def _unused(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
-    """An input that changes the reference's results, but never the learner's, in words.
+    """The input that changes the reference's results, but never the learner's, in a sentence.
 
-    None if there is none, or if the answer fails where that input is changed.
+    None if there is no such input. One whose change makes a function fail is passed over.
     """
     parameters = inspect.signature(task.reference).parameters.values()
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]

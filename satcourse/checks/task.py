@@ -107,9 +107,10 @@ class CutOff(Failed):
 
 
 def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
-    """The gradients of a learner's loss at tensors, by their names; not a number: as it is.
+    """The gradients of a learner's loss at tensors, by their names.
 
-    Raises CutOff if the loss is cut off from its graph.
+    A loss that is no single number is returned as it is. Raises CutOff if the loss is cut off from
+    its graph.
     """
     is_scalar = isinstance(loss, Tensor) and not loss.dim()
     if not isinstance(loss, Number) and not is_scalar:
@@ -126,7 +127,10 @@ def gradients(loss: Any, leaves: Mapping[str, Tensor]) -> Any:
 
 
 def without_graph(results: Any) -> Any:
-    """A learner's results as they are; a list of which one still holds its graph is refused."""
+    """A learner's results as they are.
+
+    Raises Failed if they are a list, and one of its tensors still holds its graph.
+    """
     if isinstance(results, list) and any(getattr(each, "requires_grad", False) for each in results):
         raise Failed(
             "a result holds its graph, and so memory: loss.item() or maps.detach() lets go of it"
@@ -135,18 +139,21 @@ def without_graph(results: Any) -> Any:
 
 
 def with_gradients(*names: str, parts: Sequence[str] = ("",)) -> Answer:
-    """An `observe` that compares a result, or its parts, and gradients.
+    """An `observe` that compares a function's result and its gradients.
 
-    These are of a weighted sum over the result, at the first inputs, which are so named.
+    `names` are those of the first inputs: the gradients at these are compared, of a weighted sum
+    over the result. `parts` are the names of the tensors that the function returns, if it returns
+    several. What `observe` gives is a dict of the parts and the gradients, by their names, or the
+    learner's result as it is if it is of the wrong kind.
     """
 
     def observe(answer: Answer, *inputs: Any) -> Any:
         leaves = [value.requires_grad_() for value in inputs[: len(names)]]
-        # Copies, since torch refuses to change a leaf in place: the message would be torch's.
+        # The learner's function gets copies, because torch lets nobody change a leaf in place.
         copies = [leaf * 1 for leaf in leaves]
         output = answer(*copies, *inputs[len(names) :])
 
-        # The engine knows the inputs themselves, and says that one was changed, or came back.
+        # The engine looks at the inputs: it refuses a function that changes one, or returns it.
         for leaf, copy in zip(leaves, copies, strict=True):
             leaf.data.copy_(copy.detach())
         for leaf, copy in zip(leaves, copies, strict=True):
@@ -169,7 +176,10 @@ def with_gradients(*names: str, parts: Sequence[str] = ("",)) -> Answer:
 
 
 def _parts_and_gradients(parts: Mapping[str, Tensor], leaves: Mapping[str, Tensor]) -> Any:
-    """A result's parts, and the gradients of a weighted sum over them, by their names."""
+    """A result's parts, and the gradients of a weighted sum over all of them, by their names.
+
+    Raises CutOff if no gradient flows, and Failed if something was changed in place.
+    """
     # Different weights: a softmax sums to 1, and the gradient of a plain sum over it is 0.
     total = sum(
         (each.flatten() * torch.linspace(1, 2, each.numel())).sum() for each in parts.values()

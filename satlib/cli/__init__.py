@@ -65,9 +65,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit status.
 
-    0; 1 if something was found to be wrong or a photograph was left out; 2 for a mistake that the
-    user can correct; 130 after Ctrl-C or SIGTERM, with finished work kept; 141 if what is printed
-    has no reader any more.
+    0 if all went well; 1 if a command found something wrong in what it checked, or left out a
+    photograph; 2 if it could not do its work, and said why in a line; 130 after Ctrl-C or SIGTERM;
+    141 if what is printed has no reader any more.
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     _load_commands(words[0])

@@ -121,6 +121,8 @@ def ground(options: argparse.Namespace) -> None:
     from satlib.evaluation import evaluate, maps
     from satlib.files import write_json
 
+    if options.entities and options.beam:
+        raise SatlibError("--beam goes without --entities: boxes belong to people's captions")
     captioner = inputs.captioner_of(options.model, options)
     recipe = captioner.recipe
     captions = inputs.captions_of(recipe, options)

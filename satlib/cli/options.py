@@ -64,7 +64,7 @@ DATA_SET = option(
     metavar="NAME",
     help="another data set than the model's: its name, or your own folder",
 )
-SPLIT = option("--split", choices=SPLITS, default="test", help="the split to caption")
+SPLIT = option("--split", choices=SPLITS, default="test", help="the split to measure")
 ENTITIES = option(
     "--entities",
     type=Path,
@@ -82,7 +82,10 @@ DEVICE = option(
 
 # What comes out.
 OUT = option(
-    "--out", type=Path, metavar="FOLDER", help="the folder for results; by default that of the run"
+    "--out",
+    type=Path,
+    metavar="FOLDER",
+    help="the folder for results; by default where the model is",
 )
 # 8 bits are a quarter of float32's size, for models that are given away or sent to a browser.
 STORAGE = option(

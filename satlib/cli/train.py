@@ -127,8 +127,8 @@ def train(options: argparse.Namespace) -> None:
 def recipe(options: argparse.Namespace) -> None:
     """List the recipes, print one with all its values, or explain the options."""
     if options.explain:
-        recipe = recipes.load(options.name) if options.name else recipes.Recipe("recipe")
-        print(recipes.explained(recipe))
+        shown = recipes.load(options.name) if options.name else recipes.Recipe("recipe")
+        print(recipes.explained(shown))
     elif options.name:
         # The output is a recipe itself: satlib recipe scenes-soft > my.toml
         print(f"# {recipes.description(options.name)}")

@@ -1,4 +1,4 @@
-"""A run's state: weights, optimiser (section 4.3) and progress; its checkpoint; its folder's lock.
+"""A run's state: weights, optimiser (section 4.3) and progress; and its checkpoint.
 
 A checkpoint is a safetensors file with the weights that train, their moving average, hard
 attention's baseline, the optimiser's state, the random state and, as JSON in the header, the recipe
@@ -7,8 +7,7 @@ and the progress.
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,6 @@ import torch
 from msgspec import Struct
 from torch import Tensor, nn
 
-from satlib import files
 from satlib.errors import SatlibError
 from satlib.files import read_safetensors, require_finite, write_safetensors
 from satlib.model.captioner import Captioner
@@ -26,7 +24,6 @@ from satlib.training.muon import Muon
 from satlib.training.rmsprop import RMSProp
 
 CHECKPOINT = "checkpoint.safetensors"
-LOCK = ".lock"
 # What may change when a run is resumed, beside the recipe's name and [decoding].
 _FREE = {"training.epochs", "training.patience"}
 
@@ -276,17 +273,3 @@ def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, T
 
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": state, "param_groups": groups})
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a run's or a store's folder (`files.locked`), which is created if needed.
-
-    Deletes what a killed process left half written: nobody else writes there now.
-    """
-    with files.writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with files.locked(folder, folder / LOCK):
-        for left_over in folder.glob(".*.partial"):
-            left_over.unlink(missing_ok=True)
-        yield

@@ -29,10 +29,9 @@ from satlib.data.features import (
     stamp,
 )
 from satlib.errors import SatlibError
-from satlib.files import progress_bar, read_ahead
+from satlib.files import locked_folder, progress_bar, read_ahead
 from satlib.model.encoders import Encoder
 from satlib.training import distributed
-from satlib.training.checkpoint import locked
 
 # Enough to measure a scale: a single image already has tens of thousands of values.
 IMAGES = 64
@@ -90,9 +89,14 @@ def extract(
     encoder = encoder.to(device).to(memory_format=torch.channels_last).eval()
 
     with ExitStack() as held, torch.inference_mode():
-        ranks.from_first(lambda: held.enter_context(locked(folder)))
+        ranks.from_first(lambda: held.enter_context(locked_folder(folder)))
         empty = _manifest(data, encoder)
-        manifest = ranks.from_first(lambda: _begin(folder, empty, _up_to_date(folder, empty, data)))
+
+        def begun() -> Manifest:
+            return _begin(folder, empty, _up_to_date(folder, empty, data))
+
+        # What is stored already, which the first process reads for all of them.
+        manifest = ranks.from_first(begun)
 
         todo = _missing(data, manifest)
         batches = _own_batches(todo, batch_size, ranks)

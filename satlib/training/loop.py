@@ -29,14 +29,14 @@ from satlib.data.entities import Entities
 from satlib.data.features import Reader
 from satlib.errors import Diverged, Interrupted, SatlibError
 from satlib.evaluation import plots
-from satlib.files import progress_bar, read_ahead, say, write_json, write_text
+from satlib.files import locked_folder, progress_bar, read_ahead, say, write_json, write_text
 from satlib.model.captioner import Captioner
 from satlib.model.encoders import create, freeze_unused
 from satlib.model.installed import precision
 from satlib.model.objective import BatchLoss
 from satlib.recipe import SAVE_SECONDS, Recipe, TrainingConfig
 from satlib.training import checkpoint, distributed, losses, starting
-from satlib.training.checkpoint import Progress, RunState, locked, update_average
+from satlib.training.checkpoint import Progress, RunState, update_average
 from satlib.training.training_data import training_data
 from satlib.training.validation import describe, dev_score, epoch_record
 
@@ -67,7 +67,7 @@ def train(
     """
     with ExitStack() as held:
         # The first process locks the folder for all of them, until this block ends.
-        distributed.current().from_first(lambda: held.enter_context(locked(run)))
+        distributed.current().from_first(lambda: held.enter_context(locked_folder(run)))
         trainer = Trainer(recipe, data, reader, run, torch.device(device), **options)
         trainer.run(on_epoch)
 

@@ -76,14 +76,14 @@ def _encoder_options(
     header: Header, theirs: EncoderConfig, chosen: Recipe, start: Path
 ) -> dict[str, Any]:
     """The encoder's options that a run takes over from those of the model that it begins with."""
-    # Without weights of its own, it is one that anybody can create. These two options decide what
-    # annotation vectors are.
+    # The model's file holds no encoder, so anybody can create it by its name. Which annotation
+    # vectors the model was trained with, these two options say.
     if header.encoder.weights is not None:
         return {"name": theirs.name, "scale": theirs.scale}
-    # Its training continues, with all of the encoder's options.
+    # The encoder goes on training, with all options that it was trained with.
     if chosen.encoder.train:
         return asdict(theirs) | {"name": header.encoder.name, "train": True}
-    # It is used frozen, and read from the model's file.
+    # The encoder stays as it is, and is read from the model's file.
     return {"name": f"{OF_MODEL}{start}", "scale": theirs.scale}
 
 
