@@ -40,6 +40,7 @@ from torchvision import transforms
 import satlib
 from satcourse import demo
 from satcourse.figures import show_photographs, use_page_style
+from satcourse.widgets.slides import Slides
 from satlib.data import scenes
 from satlib.data.datasets import CaptionSet, Example
 from satlib.data.images import open_photo, square, to_tensor
@@ -960,25 +961,23 @@ without = {
 
 
 # %% jupyter={"source_hidden": true}
-def draw_suspects():
-    """Two maps of one place, by each method."""
-    figure, grid = plt.subplots(2, len(methods), figsize=(8.8, 3.7), layout="constrained")
+def draw_suspects(title):
+    """Six maps of one place, by one method."""
+    figure, grid = plt.subplots(2, 3, figsize=(6.6, 4.7), layout="constrained")
     top, left = (int((each + 0.5) * 8 - 60) for each in place)
-    for column, (title, method) in zip(grid.T, methods.items(), strict=True):
-        for axis, each in zip(column, channels, strict=False):
-            cut = method(each, place)[:, top : top + 120, left : left + 120]
-            limit = cut.abs().flatten().quantile(0.995)
-            shown = (0.5 + cut / (2 * limit)).clamp(0, 1).permute(1, 2, 0)
-            bare(axis, shown, f"map {each}")
-        column[0].set_title(f"{title}: {without[title]:.2f}\nmap {channel}", fontsize=9)
-    show_photographs(figure)
+    for axis, each in zip(grid.flat, channels, strict=False):
+        cut = methods[title](each, place)[:, top : top + 120, left : left + 120]
+        limit = cut.abs().flatten().quantile(0.995)
+        shown = (0.5 + cut / (2 * limit)).clamp(0, 1).permute(1, 2, 0)
+        bare(axis, shown, f"map {each}")
+    return figure
 
 
-draw_suspects()
+Slides(draw_suspects, [*methods], "deconvnet", lambda title: f"{title} ({without[title]:.2f})")
 
 # %% [markdown]
-# It is the ReLU. In each column the upper picture is the exhibit and the lower one belongs to another map; the number is the exhibit's mean
-# correlation with all twelve others. Without the ReLU, the two maps draw two different cats. To see that it is not this place, or this noise, we
+# It is the ReLU. Of the six pictures, the first is the exhibit, and the others belong to other maps; the number is the exhibit's mean
+# correlation with twelve others. Without the ReLU, six maps draw six different things. To see that it is not this place, or this noise, we
 # did the same at 18 random places, with three draws of noise:
 #
 # | taken out | the exhibit | the four strongest maps at 18 random places |
