@@ -384,10 +384,10 @@ reveal("captions of scenes right with the mean, in percent", metrics["scenes-non
 # right objects. The mean mostly knows what is there. It often loses what belongs together.
 
 # %% [markdown]
-# On photographs it hardly matters. With the paper's encoder, VGG-19, attention was worth 1.2 points of BLEU-4 (a score that notebook 07
+# On photographs it hardly matters. With the paper's encoder, VGG-19, attention was worth 1.2 points of BLEU-4 (a score that notebook 08
 # explains). But two trainings of one recipe differed by up to 0.8, and with EfficientNet-Lite0 attention was worth 0.1. So these runs do not show
 # that it helps there. Why, then, are today's language models built on it? The course keeps this question for
-# [its end](10_from_2015_to_now.ipynb).
+# [its end](11_from_2015_to_now.ipynb).
 #
 # ## On trial: the labels
 #
@@ -469,9 +469,9 @@ for name, (passed, count) in sorted(passing_and.items(), key=lambda item: item[1
 #
 # | Begin | What goes in | Attention | What comes out | And then |
 # | --- | --- | --- | --- | --- |
-# | 00 look | [02 features](02_features.ipynb) | [04 soft attention](04_soft_attention.ipynb) | [07 decoding, judging](07_decoding_and_judging.ipynb) | [10 from 2015 to now](10_from_2015_to_now.ipynb) |
-# | [01 before images](01_attention_before_images.ipynb) | [03 captions](03_captions.ipynb) | [05 doubly stochastic](05_doubly_stochastic.ipynb) | [08 training for real](08_training_for_real.ipynb) | |
-# | | | [06 hard attention](06_hard_attention.ipynb) | [09 reading the model](09_reading_the_model.ipynb) | |
+# | 00 look | [02 features](02_features.ipynb) | [04 soft attention](04_soft_attention.ipynb) | [08 decoding, judging](08_decoding_and_judging.ipynb) | [11 from 2015 to now](11_from_2015_to_now.ipynb) |
+# | [01 before images](01_attention_before_images.ipynb) | [03 captions](03_captions.ipynb) | [05 doubly stochastic](05_doubly_stochastic.ipynb) | [09 training for real](09_training_for_real.ipynb) | |
+# | | | [06 hard attention](06_hard_attention.ipynb) | [10 reading the model](10_reading_the_model.ipynb) | |
 #
 # [The index](INDEX.md) leads from an equation to its place, and [one_file.py](../examples/one_file.py) has the whole system.
 #

@@ -891,7 +891,7 @@ yours = torch.stack([attend(keys @ query / 16**0.5, values)[0] for query in quer
 assert_close(theirs, yours)
 
 # %% [markdown]
-# [Notebook 10](10_from_2015_to_now.ipynb) lets these three lines do all the work.
+# [Notebook 11](11_from_2015_to_now.ipynb) lets these three lines do all the work.
 #
 # ## On trial: the determiner and its noun
 #

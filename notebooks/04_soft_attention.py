@@ -1251,7 +1251,7 @@ print(
 # - A map can depend on all words before it but the last. Whether it does, only a test can say.
 # - A map follows its phrase, hardly its word: the neighbour's map is the rival that counts.
 # - A map shows which vectors were read. Whether a place mattered for a word, you learn by moving the light, and [notebook
-#   09](09_reading_the_model.ipynb) moves it in models that were trained for longer.
+#   10](10_reading_the_model.ipynb) moves it in models that were trained for longer.
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a break, a control
