@@ -11,57 +11,45 @@
 # ---
 
 # %% [markdown]
-# # 6. Hard attention: one place per word
+# # 6. Hard attention: a bound and its estimators (REINFORCE)
 #
-# Soft attention blends all places. Hard attention throws a dart, reads the one place that it hits, and lives with the
-# consequences. Nobody can differentiate a dart, so how can such a model learn where to look? Part 1 adds up every path of a case so small that one can. In part 2 your own loss trains hard attention, beside
-# two controls, and then rewards train a captioner, as they train language models.
+# **Hard attention throws a dart at the picture and reads the one place that it hits. Nobody can differentiate a dart, so how can
+# such a model learn where to look?**
+#
+# Soft attention blends all places; hard attention looks at one and lives with the consequences. Here you add up every path of looks,
+# in a case so small that one can. So you know the true gradient, and can say of each trick from the literature how far off it is.
 #
 # **You will be able to**
 #
-# - write a loss for what has no derivative, and measure its bias and noise;
-# - train hard attention, and say what its score function did;
-# - tell what a reward taught from what it only made likelier.
+# - write the paper's lower bound on the likelihood, and say when it is tight;
+# - write a loss for what has no derivative;
+# - measure the bias and the noise of an estimate, and take most of the noise away.
 #
-# **Time**: 50 minutes to read, 88 more to write, 70 seconds to run. **Memory**: 1.9 GB. **Needs**:
-# notebook 04 for the decoder; nothing to download.
+# **Time**: 28 minutes to read, 51 more to write (15 of them for the optional end), XX seconds to run. **Memory**: XX GB.
+# **Needs**: [notebook 04](04_soft_attention.ipynb) for the decoder; nothing to download. [Notebook 07](07_hard_attention_trained.ipynb)
+# trains with what you write here.
 
 # %%
-import copy
 import itertools
 import math
-from functools import partial
-from typing import NamedTuple
 
 import ipywidgets
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 # %% jupyter={"source_hidden": true}
 from satcourse.checks import reveal, seal, skip
-from satcourse.figures import show_photographs, use_page_style
-from satcourse.lessons import further
+from satcourse.figures import use_page_style
 from satcourse.lessons.estimators import every_path, jacobian, path_gradients, tiny
 from satcourse.widgets import still
-from satlib.data import scenes
-from satlib.data.features import Pixels
-from satlib.data.text import END
-from satlib.evaluation import evaluate, plots
-from satlib.evaluation import maps as ground
-from satlib.model import installed
-from satlib.model.attention import AttentionOutput, HardAttention, entropy
-from satlib.model.captioner import Captioner
-from satlib.model.decoder import Decoder
+from satlib.evaluation import plots
+from satlib.model.attention import AttentionOutput, HardAttention
 from satlib.model.objective import word_losses
 
 use_page_style()
-
-# %% [markdown]
-# # Part 1. The bound and its estimators
 
 # %% [markdown]
 # ## A place is drawn, and one vector is read
@@ -733,14 +721,115 @@ print("left, in nats:", {name: round(value, 1) for name, value in left_over.item
 # About 4 nats and 2: much of what the average leaves is the difference between easy and hard captions.
 
 # %% [markdown]
-# ### A little bias for less noise: the mix and the Gumbel-softmax
+# ## A little bias for less noise: the mix
 # <!-- index: section 4.1 | with probability 0.5 for a given image the sample is replaced by its expectation | satlib.model.objective.coins | tests/test_hard.py::TestLooking::test_coins_are_per_image -->
 # <!-- index: claim: mixing in the expectation reduces variance | and it is biased: its mean is the gradient of another objective, known exactly | satlib.model.objective.coins | tests/test_hard.py::TestEstimators::test_what_claims_no_unbiasedness_is_seen_to_be_biased -->
-# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias | satcourse.checks.ex06.gumbel_softmax | tests/test_exercises.py -->
-# <!-- asked: Gumbel-softmax (straight-through) or REINFORCE? | The Gumbel-softmax has less noise and a bias: here it is ahead with few samples, and behind with many. -->
 #
 # The paper has one more trick. With probability 0.5, for a given image, it replaces the sample by its expectation: soft
 # attention, which has no noise but another objective, and so is biased.
+#
+# Now compare them all on the eight captions. For each we list every estimate that can come out, with its probability: `groups` gives all rows of
+# $K$ paths, and an estimate is made of each row.
+
+
+# %% jupyter={"source_hidden": true}
+def independent(log_p, K):
+    """All outcomes of K independent draws of a path, regardless of order: paths (S, K) and probabilities (S,). log_p: (P,)."""
+    drawn = list(itertools.combinations_with_replacement(range(len(log_p)), K))
+    orders = [
+        math.factorial(K) / math.prod(map(math.factorial, map(s.count, set(s)))) for s in drawn
+    ]
+    rows = torch.tensor(drawn)
+    return rows, log_p.new_tensor(orders) * log_p[rows].sum(1).exp()
+
+
+def groups(paths, K):
+    """All rows of K paths: their probabilities (S,), rewards (S, K) and both gradients (S, K, W)."""
+    gradients = path_gradients(paths, weights)
+    rows, probability = independent(paths.log_p_path.detach(), K)
+    return (
+        probability,
+        paths.log_p_caption.detach()[rows],
+        gradients.likelihood[rows],
+        gradients.score.sum(1)[rows],
+    )
+
+
+# %%
+def by_score_function(reward, d_log_w, d_log_q, baseline):
+    """Rewards (S, K), gradients of log p(y|s,a) and log p(s|a) (S, K, W): an estimate from each row of K paths, (S, W)."""
+    return (d_log_w + (reward - baseline)[:, :, None] * d_log_q).mean(1)
+
+
+ones, fours = ([groups(each, K) for each in eight] for K in (1, 4))
+none = [(p, by_score_function(*rest, 0.0)) for p, *rest in ones]
+one = [(p, by_score_function(*rest, average)) for p, *rest in ones]
+others = [(p, by_score_function(r, d_w, d_q, leave_one_out(r))) for p, r, d_w, d_q in fours]
+
+# %% [markdown]
+# The mix's list has soft attention's gradient with probability 0.5, and each sampled one with half of its own.
+
+
+# %% jupyter={"source_hidden": true}
+def log_p_of(output, caption):
+    """log p(y|...) of each row: (B,)."""
+    return -word_losses(output.logits, caption.expand(len(output.logits), -1)).sum(1)
+
+
+pairs = list(zip(images, captions, strict=True))
+soft_ones = [
+    jacobian(log_p_of(decoder(a, words, torch.tensor([True])), words), weights)
+    for a, words in pairs
+]
+half = torch.tensor([0.5], dtype=torch.double)
+mix = [
+    (torch.cat([half, p / 2]), torch.cat([soft, hard]))
+    for (p, hard), soft in zip(one, soft_ones, strict=True)
+]
+# the gradient of L_s, mean over the eight captions
+truth = torch.stack([p @ estimates for p, estimates in one]).mean(0)
+
+
+def of_eight(passes, each, truth):
+    """Bias of the mean over the eight captions, and its noise for one pass of the decoder for each caption."""
+    bias = (
+        torch.stack([p @ estimates for p, estimates in each]).mean(0) - truth
+    ).norm() / truth.norm()
+    noises = [bias_and_noise(*one, truth)[1] for one in each]
+    return bias.item(), np.sqrt(passes * np.square(noises).sum()) / len(each)  # variances add up
+
+
+# %%
+studied = {  # the decoder's passes for one estimate, and the estimates for each caption
+    "score function, no baseline": (1, none),
+    "score function, moving average": (1, one),
+    "score function, 3 other samples": (4, others),
+    "0.5 mix, moving average": (1, mix),
+}
+
+results, at_64 = {}, {}  # 64 paths are eight for each caption
+for name, estimates in studied.items():
+    bias, noise_of_one = results[name] = of_eight(*estimates, truth)
+    at_64[name] = math.hypot(bias, noise_of_one / math.sqrt(8))
+    print(f"{name:32} bias {bias:.2f}   error at 64 paths {at_64[name]:.2f}")
+
+# %% [markdown]
+# An estimator's error depends on how many paths you can afford, for each caption: it is
+# $\sqrt{\text{bias}^2 + \text{noise}^2 / \text{paths}}$. (Judging a path by three others takes four passes; 64 passes for eight captions are eight for each.)
+#
+# With 64 paths the error is 0.90 of the gradient's length without a baseline, and 0.20 with three other samples. The mix, whose mean
+# is wrong, has 0.22, and more paths do not help it much.
+
+# %% [markdown]
+# # An optional end: Gumbel-softmax and VIMCO
+#
+# Two tricks that are younger than the paper. [Notebook 07](07_hard_attention_trained.ipynb) needs neither of them; you may go on to "What to
+# remember".
+
+# %% [markdown]
+# ## A dart with a gradient: the Gumbel-softmax
+# <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias | satcourse.checks.ex06.gumbel_softmax | tests/test_exercises.py -->
+# <!-- asked: Gumbel-softmax (straight-through) or REINFORCE? | The Gumbel-softmax has less noise and a bias: here it is ahead with few samples, and behind with many. -->
 #
 # The straight-through *Gumbel-softmax* (2017) adds Gumbel noise $g_i = -\log(-\log u_i)$ to the
 # energies, $u_i$ uniform; the largest sum is at place $i$ with probability $\alpha_i$. Forward, that place is read: the weights
@@ -769,53 +858,11 @@ def gumbel_softmax(energies: Tensor, noise: Tensor, temperature: float) -> Tenso
 # one_hot + (soft - soft cut off from the graph)
 # ```
 
+# %% [markdown]
+# For each caption 600 estimates are drawn with your function.
+
 
 # %% jupyter={"source_hidden": true}
-def independent(log_p, K):
-    """All outcomes of K independent draws of a path, regardless of order: paths (S, K) and probabilities (S,). log_p: (P,)."""
-    drawn = list(itertools.combinations_with_replacement(range(len(log_p)), K))
-    orders = [
-        math.factorial(K) / math.prod(map(math.factorial, map(s.count, set(s)))) for s in drawn
-    ]
-    rows = torch.tensor(drawn)
-    return rows, log_p.new_tensor(orders) * log_p[rows].sum(1).exp()
-
-
-def groups(paths, K):
-    """All rows of K paths: their probabilities (S,), rewards (S, K) and both gradients (S, K, W)."""
-    gradients = path_gradients(paths, weights)
-    rows, probability = independent(paths.log_p_path.detach(), K)
-    return (
-        probability,
-        paths.log_p_caption.detach()[rows],
-        gradients.likelihood[rows],
-        gradients.score.sum(1)[rows],
-    )
-
-
-# %% [markdown]
-# Now all of them on the eight captions. For each we list every estimate that can come out, with its probability: `groups` gives all rows of
-# $K$ paths, and an estimate is made of each row.
-
-
-# %%
-def by_score_function(reward, d_log_w, d_log_q, baseline):
-    """Rewards (S, K), gradients of log p(y|s,a) and log p(s|a) (S, K, W): an estimate from each row of K paths, (S, W)."""
-    return (d_log_w + (reward - baseline)[:, :, None] * d_log_q).mean(1)
-
-
-ones, fours = ([groups(each, K) for each in eight] for K in (1, 4))
-none = [(p, by_score_function(*rest, 0.0)) for p, *rest in ones]
-one = [(p, by_score_function(*rest, average)) for p, *rest in ones]
-others = [(p, by_score_function(r, d_w, d_q, leave_one_out(r))) for p, r, d_w, d_q in fours]
-
-# %% [markdown]
-# The mix's list has soft attention's gradient with probability 0.5, and each sampled one with half of its own. For the Gumbel-softmax 600
-# estimates are drawn with your function.
-
-# %% jupyter={"source_hidden": true}
-
-
 class GumbelAttention(HardAttention):
     """Hard attention with a gradient through the draw, by the reader's function."""
 
@@ -826,11 +873,6 @@ class GumbelAttention(HardAttention):
         )
         z = torch.bmm(drawn.unsqueeze(1), a).squeeze(1)
         return AttentionOutput(z, torch.softmax(energies, dim=1), drawn.argmax(1))
-
-
-def log_p_of(output, caption):
-    """log p(y|...) of each row: (B,)."""
-    return -word_losses(output.logits, caption.expand(len(output.logits), -1)).sum(1)
 
 
 def by_gumbel(a, caption):
@@ -846,50 +888,12 @@ def by_gumbel(a, caption):
     return torch.full((600,), 1 / 600, dtype=torch.double), torch.cat(estimates)
 
 
-pairs = list(zip(images, captions, strict=True))
-soft_ones = [
-    jacobian(log_p_of(decoder(a, words, torch.tensor([True])), words), weights)
-    for a, words in pairs
-]
-half = torch.tensor([0.5], dtype=torch.double)
-mix = [
-    (torch.cat([half, p / 2]), torch.cat([soft, hard]))
-    for (p, hard), soft in zip(one, soft_ones, strict=True)
-]
-# the gradient of L_s, mean over the eight captions
-truth = torch.stack([p @ estimates for p, estimates in one]).mean(0)
-
-
-def of_eight(passes, each, truth):
-    """Bias of the mean over the eight captions, and its noise for one pass of the decoder for each caption."""
-    bias = (
-        torch.stack([p @ estimates for p, estimates in each]).mean(0) - truth
-    ).norm() / truth.norm()
-    noises = [bias_and_noise(*one, truth)[1] for one in each]
-    return bias.item(), np.sqrt(passes * np.square(noises).sum()) / len(each)  # variances add up
-
-
 # %%
 torch.manual_seed(0)
-studied = {  # the decoder's passes for one estimate, and the estimates for each caption
-    "score function, no baseline": (1, none),
-    "score function, moving average": (1, one),
-    "score function, 3 other samples": (4, others),
-    "0.5 mix, moving average": (1, mix),
-    "Gumbel-softmax, temperature 1": (1, [by_gumbel(*each) for each in pairs]),
-}
-
-results = {name: of_eight(*estimates, truth) for name, estimates in studied.items()}
-at_64 = {  # 64 paths are eight for each caption
-    name: math.hypot(bias, noise_of_one / math.sqrt(8))
-    for name, (bias, noise_of_one) in results.items()
-}
-for name, (bias, _) in results.items():
-    print(f"{name:32} bias {bias:.2f}   error at 64 paths {at_64[name]:.2f}")
-
-# %% [markdown]
-# An estimator's error depends on how many paths you can afford, for each caption: it is
-# $\sqrt{\text{bias}^2 + \text{noise}^2 / \text{paths}}$. (Judging a path by three others takes four passes; 64 passes for eight captions are eight for each.)
+name = "Gumbel-softmax, temperature 1"
+bias, noise_of_one = results[name] = of_eight(1, [by_gumbel(*each) for each in pairs], truth)
+at_64[name] = math.hypot(bias, noise_of_one / math.sqrt(8))
+print(f"{name:32} bias {bias:.2f}   error at 64 paths {at_64[name]:.2f}")
 
 # %% tags=["docs:estimators"] jupyter={"source_hidden": true}
 paths_drawn = np.logspace(1, 6, 26)
@@ -915,8 +919,7 @@ axis.legend(fontsize=9)
 plt.show()
 
 # %% [markdown]
-# At 64 paths the Gumbel-softmax comes closest: an error of 0.12, against 0.20 with three other samples and 0.90 without a
-# baseline. More paths reduce only the noise: from some 300 on the other samples win. (Of seven other random decoders it leads in five at 64
+# At 64 paths the Gumbel-softmax comes closest: its error is 0.12. More paths reduce only the noise: from some 300 on the other samples win. (Of seven other random decoders it leads in five at 64
 # paths; the other samples win from 19 to 1,115 on.) And this is not the score function's best: all eight paths of a caption could judge one
 # another, each word by the reward to come, with less noise.
 
@@ -924,7 +927,7 @@ plt.show()
 # ## Tighter bounds
 # <!-- asked: What do IWAE and VIMCO add? | More paths inside the logarithm: the bound and its gradient come nearer to those of the likelihood. -->
 #
-# (Part 2 does not need this.) What we want is $\log p(y|a)$, not $L_s$. Put more paths inside the logarithm, and the bound
+# What we want is $\log p(y|a)$, not $L_s$. Put more paths inside the logarithm, and the bound
 # $L_K = E\big[\log \frac1K \sum_k w_k\big]$ with $w_k = p(y|s^k,a)$ climbs from $L_1 = L_s$ to $\log p(y|a)$ (IWAE, 2016). Its gradient
 # needs a reward for each path: what did path $k$ *add*? VIMCO (2016) puts the geometric mean of the other $K - 1$ in the place of $w_k$, and
 # compares:
@@ -988,11 +991,12 @@ for K, estimates in rows.items():
 # ## What to remember
 #
 # - $L_s$ is a lower bound, and its gap is the price of looking before one knows the caption.
-# - Samples estimate the gradient without bias, but with much noise. A baseline takes most of it away, and other samples of the same
+# - The attention learns from the score function alone: paths that explained the caption become likelier.
+# - Samples estimate its gradient without bias, but with much noise. A baseline takes most of it away, and other samples of the same
 #   caption make a good one.
 # - A little bias is a bargain only while noise dominates.
-# - A loss of several terms: train without each before you thank it. And believe no map because its caption is good.
-# - RLOO, GRPO and RLHF: the same loss, with words for places. Ask what a reward taught, and what it only made likelier.
+#
+# So how can it learn where to look? **It tries, and makes likelier what went better than the other tries.**
 
 # %% [markdown]
 # ## References
@@ -1005,9 +1009,6 @@ for K, estimates in rows.items():
 # - Gumbel-softmax: E. Jang et al., [arXiv:1611.01144](https://arxiv.org/abs/1611.01144)
 # - Tighter bounds: Y. Burda et al. (IWAE), [arXiv:1509.00519](https://arxiv.org/abs/1509.00519); A. Mnih, D. Rezende
 #   (VIMCO), [arXiv:1602.06725](https://arxiv.org/abs/1602.06725)
-# - Rewards from outside: S. Rennie et al., [arXiv:1612.00563](https://arxiv.org/abs/1612.00563); A. Ahmadian et al. (RLOO),
-#   [arXiv:2402.14740](https://arxiv.org/abs/2402.14740); Z. Shao et al. (GRPO),
-#   [arXiv:2402.03300](https://arxiv.org/abs/2402.03300); Z. Liu et al. (Dr. GRPO), [arXiv:2503.20783](https://arxiv.org/abs/2503.20783)
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
@@ -1027,35 +1028,3 @@ assert [round(value, 2) for value in (gaps[1], *biases.values())] == [0.72, 0.33
 assert played_by_darts[1][1] < played_by_darts[64][0], (
     "one caption with a baseline beats 64 without"
 )
-assert abs(start.sampled + 11.64) < 0.05
-assert of_hard.sampled > start.sampled + 0.75
-assert abs(of_hard.sampled + 10.8) < 0.05
-assert abs(of_control.sampled - start.sampled) < 0.1
-assert abs(trained["hard, four paths"].sampled + 10.3) < 0.15
-assert 2.4 < trained["hard, four paths"].spread < 2.7
-assert abs(of_words.sampled - of_hard.sampled) < 0.1
-sharp = [trained[f"{name}, sharpened"].sampled for name in ("the start", *list(decoders)[:3])]
-assert all(
-    abs(each - stated) < 0.1 for each, stated in zip(sharp, (-9.7, -9.3, -9.4, -9.5), strict=True)
-)
-assert [round(each.expected, 2) for each in (start, of_hard, of_words)] == [-8.76, -8.87, -9.0]
-assert abs(start.spread - 2.88) < 0.02
-assert abs(of_hard.spread - 2.71) < 0.02
-assert abs(of_words.spread - 2.98) < 0.02
-assert abs(of_control.spread - 2.87) < 0.02
-assert [round(evenness[name].item(), 1) for name in ("hard", "soft")] == [2.3, 3.1]
-assert [round(0.6 * with_look[look]) for look in ("expected", "sample")] == [58, 56]
-assert round(percent(before[1])) == 22
-assert abs(percent(after[1]) - 91) < 3
-assert percent(after[1]) > percent(after[0]) - 3
-assert percent(before[0].any(1)) > 97
-assert 70 < within["old policy"][-1] < 97
-assert within["rewarded"][-1] > 93
-assert abs(within["old policy"][0] - 24) < 4 > abs(within["rewarded"][0] - 93)
-assert learnt["right and brief", 8][0] > 30 > 5 > learnt["right and brief", 8][1]
-assert max(learnt["right", 4][0], learnt["right", 8][0]) < 0
-assert percent(colder[0]) > percent(after[0])
-assert abs(before[2] - 9.6) < 0.1
-assert after[2] < 4
-assert before[3] == 61
-assert abs(after[3] - 30) < 4

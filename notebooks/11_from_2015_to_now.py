@@ -11,41 +11,39 @@
 # ---
 
 # %% [markdown]
-# # 11. From 2015 to now: attention without the LSTM
+# # 11. From 2015 to now: a Transformer, read (attention without the LSTM)
+#
+# **Throw the LSTM away and let attention do everything. Can you still read where such a model looks?**
 #
 # Attention, on which today's language models are built, was worth about one point of BLEU on Flickr8k, and only with the older encoder
-# (notebook 00). So why did it win? We keep the annotation vectors, throw the LSTM away, and put attention in its place. Then we ask
-# the new decoder what notebook 10 asked the old one.
+# (notebook 00). We keep the annotation vectors, put attention in the LSTM's place, and then ask the new decoder what
+# [notebook 10](10_reading_the_model.ipynb) asked the old one. In the end you may judge why attention won all the same.
 #
 # **You will be able to**
 #
 # - write scaled dot-product attention with heads, a mask, and keys and values that are kept;
 # - find out which of eight heads is heard;
-# - read the drawings of today's vision-language models: patches, projector, gate; and train one, by answers and by rewards.
+# - say what is left of the attention of 2015, and what is not.
 #
-# **Time**: 45 minutes to read, 86 more to write, 80 seconds to run. **Memory**: 1.6 GB. **Needs**: notebooks 04
+# **Time**: 36 minutes to read, 48 more to write, XX seconds to run. **Memory**: XX GB. **Needs**: notebooks 04
 # and 10; nothing to download.
 
 # %% jupyter={"source_hidden": true}
 import copy
 import functools
-import itertools
 import json
 import math
 import operator
 import time
-from pathlib import Path
 
 import ipywidgets
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.testing import assert_close
 
-from satcourse import lessons
 from satcourse.checks import kept, reveal, seal
 from satcourse.checks.ex12 import named_right
 from satcourse.figures import show_photographs, use_page_style
@@ -54,9 +52,7 @@ from satcourse.widgets import still as on_a_page
 from satcourse.widgets.steering import look_again
 from satlib.data import scenes
 from satlib.data.batches import SameLengthBatches, pairs
-from satlib.data.caption_set import Example
 from satlib.data.features import Pixels
-from satlib.data.scenes_grammar import INVERSE, Meaning
 from satlib.data.text import Vocabulary
 from satlib.evaluation import plots
 from satlib.model import installed
@@ -636,7 +632,7 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 # | 2026 | [Qwen3.5](https://www.alibabacloud.com/blog/qwen3-5-towards-native-multimodal-agents_602894) | in one layer of four, words and patches at all before them, behind a gate; in three, a state | the same, in a model that sees |
 #
 # The last column is a list of things that everybody had thought necessary. By now attention is on it: the state is back, and so is
-# the gate.
+# the gate. ([Notebook 12](12_vision_language_model.ipynb) builds a small Flamingo.)
 #
 # ### What is kept of 2015
 # <!-- asked: What are RoPE, FlashAttention, shared keys and values (MQA, GQA), registers and attention sinks? | A table says in one line each what they made of the attention of 2015. -->
@@ -663,6 +659,16 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 
 
 # %% jupyter={"source_hidden": true}
+def seconds(logits_of, words):
+    """The shortest time of some training steps, without the optimiser's."""
+    times = []
+    for _ in range(3 + 100 // words.shape[1]):
+        began = time.perf_counter()
+        functional.cross_entropy(logits_of(a[:8], words).flatten(0, 1), words.flatten()).backward()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
 class DotProduct(Attention):
     """The energies of a Transformer in an LSTM: a matrix product in place of 2015's perceptron."""
 
@@ -1056,10 +1062,13 @@ print(
 # ## What to remember
 #
 # - Heads are the attention of 2015 with a scaled dot product, several times side by side.
-# - A mask decides who may look at whom. Words at words: a language model. Patches before the words: one that sees.
+# - A mask decides who may look at whom. Words at words: a language model.
 # - Keys and values do not change once a word is read: keep them.
 # - A head that changes little alone may have backups: blind the others. One that points may still be unheard.
 # - We think attention won because it does not care what it looks at. That it does not wait is worth little on one core.
+#
+# So can you still read where it looks? **Yes, in the mean of its eight maps; but believe no single head before you have blinded it, and all
+# the others.**
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run and the stored results.
@@ -1079,10 +1088,8 @@ assert abs(table["other object, shipped LSTM"][0] - 76) < 2
 assert abs(table["other object, all heads"][0] - 59) < 3
 assert abs(alone[best] - 3) < 1
 assert abs(table["other object, layer 1"][0] - 5) < 3 > abs(table["other object, layer 2"][0] - 55)
-assert opened[0][0] == 1
-assert abs(opened[0][1] - 18) < 5
 # A busy machine must not break these: the prose tells what an idle one measured.
-assert min(price, (of_2015 / of_transformer)[-1], again) > 1.2
+assert min((of_2015 / of_transformer)[-1], again) > 1.2
 assert abs(lost[best] - 13) < 3
 assert abs(knowing[best] - 36) < 3
 assert points_of[3] < peak_on_it(still, asked), "head 1.4"
@@ -1102,17 +1109,6 @@ misplaced = [
 ]
 assert abs(len(misplaced) - 10) < 3
 assert not scenes.exact_match(captions[shown], drawn[shown]), "the caption of the eight maps"
-assert [sum(p.numel() for p in part) // 1000 for part in model.parts()[:2]] == [108, 41]
-assert abs(error - 1.3) < 0.2
-assert all(
-    abs(marks[name][1] - 25) < 8 and marks[name][0] < 3
-    for name in ("gates shut", "the next scene's picture")
-)
-assert marks["its own picture"][1] > 80
-whole = {name: result[0] for name, result in results.items()}
-assert max(abs(one - two) for one, two in zip(whole.values(), (58, 62, 54, 70), strict=True)) < 2.5
-assert whole["rewards, rate 0.0003"] > whole["at tea-time"] > whole["rewards, rate 0.001"]
-assert 0.25 < took["rewards, rate 0.0003"] / took["answers, rate 0.001"] < 4, "processor seconds"
 assert round(stored["scenes-none"]["exact match"]) == 41
 assert round(stored["scenes-soft"]["exact match"]) == 98
 assert 90 <= round(stored["scenes-transformer"]["peak"]) <= 97
@@ -1159,4 +1155,3 @@ def so_far(captions, start):
 #
 # Train again after `torch.manual_seed(1)`. Which head points best, which layer do the words follow, who is heard? Say first what
 # you expect to change.
-
