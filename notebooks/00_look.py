@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 0. Look
 #
+# **Before each word, a captioner looks somewhere. What does it say if you move its look?**
+#
 # A network writes a sentence about a picture, and before each word it looks somewhere. Here you watch where it looks. Then you take over and
 # choose.
 #
@@ -470,8 +472,9 @@ for name, (passed, count) in sorted(passing_and.items(), key=lambda item: item[1
 # | Begin | What goes in | Attention | What comes out | And then |
 # | --- | --- | --- | --- | --- |
 # | 00 look | [02 features](02_features.ipynb) | [04 soft attention](04_soft_attention.ipynb) | [08 decoding, judging](08_decoding_and_judging.ipynb) | [11 from 2015 to now](11_from_2015_to_now.ipynb) |
-# | [01 before images](01_attention_before_images.ipynb) | [03 captions](03_captions.ipynb) | [05 doubly stochastic](05_doubly_stochastic.ipynb) | [09 training for real](09_training_for_real.ipynb) | |
+# | [01 before images](01_attention_before_images.ipynb) | [03 captions](03_captions.ipynb) | [05 doubly stochastic](05_doubly_stochastic.ipynb) | [09 training for real](09_training_for_real.ipynb) | [12 a vision-language model](12_vision_language_model.ipynb) |
 # | | | [06 hard attention](06_hard_attention.ipynb) | [10 reading the model](10_reading_the_model.ipynb) | |
+# | | | [07 hard attention trained](07_hard_attention_trained.ipynb) | | |
 #
 # [The index](INDEX.md) leads from an equation to its place, and [one_file.py](../examples/one_file.py) has the whole system.
 #
@@ -489,6 +492,8 @@ for name, (passed, count) in sorted(passing_and.items(), key=lambda item: item[1
 # - The model has to say something, even where there is nothing. A control asks what it says without
 #   the look. What passes need not be true, and a nominal 5 % may be 0 or 17.
 # - A fluent sentence with a bright map can still be wrong.
+#
+# So what does it say? **Often what lies at the new place. But a word that it says without any light, too, did not need to be seen.**
 #
 # ## References
 #

@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 1. Attention before images
 #
+# **A translator that has to put a sentence into one vector loses long sentences. Is it looking back that saves them?**
+#
 # *Show, Attend and Tell* took its attention from a translator. In September 2014 Bahdanau, Cho and Bengio let a network
 # look back at the sentence that it was translating. Here you write that attention and catch it looking at the wrong word. Then you put the
 # best explanation on trial.
@@ -1076,6 +1078,8 @@ for name, rows in forced.items():
 # - It scores each input against a query, applies a softmax, and returns the weighted mean. Mask padding before the softmax.
 # - The weights show which vectors were read, and a vector in a sentence knows its neighbours.
 # - Find the case in which an explanation and its rival differ, then move the light.
+#
+# So is it looking back? **Yes: with even weights a translator has all states before it and chooses none, and it loses long sentences as before.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think

@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 8. Decoding and judging
 #
+# **Is the likeliest caption the best one, and who is to say?**
+#
 # A trained captioner knows, after any words, how likely each next word is. Somebody has to turn that into a sentence, and somebody has to
 # say whether it is any good.
 #
@@ -1269,6 +1271,8 @@ for kind, lines in accused.items():
 # - A score means nothing without its protocol, nor a difference without its interval.
 # - BLEU, METEOR and CIDEr measure agreement, CHAIR objects, facts what is said of them.
 # - A model that grades by likelihood grades the wording, and prefers its own.
+#
+# So is it the best? **Not necessarily, and no single score can say: agreement, invented objects and false facts are three measurements.**
 
 # %% [markdown]
 # ## References

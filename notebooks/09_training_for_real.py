@@ -12,6 +12,8 @@
 # %% [markdown]
 # # 9. Training for real
 #
+# **What may happen to a training of many hours without changing its result?**
+#
 # So far we have trained models in a cell, within seconds. A real training takes minutes to days, on a machine that may be taken away in
 # the middle. Here you write a training loop, and make sure that a shortage of memory, a second GPU or a closed laptop does not change the
 # result.
@@ -1038,6 +1040,8 @@ for name, one, other in (
 # - bf16 has float32's range, float16 the finer steps; where gradients are small, scale its loss. Weights and sums stay in float32.
 # - To resume, save the weights, the optimiser's means, the random state and the place in the epoch.
 # - Choose on dev. Report test with its interval, and a timing with its rounds.
+#
+# So what may happen? **Memory may be short, processes may share the work, the laptop may be closed: if parts are weighted by their words and the whole state is saved, the result stays, up to rounding.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: an accident, on purpose

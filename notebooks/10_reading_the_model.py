@@ -13,8 +13,10 @@
 # %% [markdown]
 # # 10. Reading the model
 #
+# **Does the light matter, or is it only decoration?**
+#
 # A captioner with attention shows you where it looked. What may you conclude from that? We count; then we put the light somewhere else
-# and watch the words. Does the light matter, or is it only decoration?
+# and watch the words.
 #
 # **You will be able to**
 #
@@ -1119,6 +1121,8 @@ for pixels in (8, 16):
 #   attention, 28 with hard; on empty ground 17 and 4. Articles do not need theirs.
 #
 # Today's models have dozens of maps: [notebook 11](11_from_2015_to_now.ipynb).
+#
+# So does it matter? **Yes, for words that are true of one object only. It proves no word, though, and hardly cures a wrong one.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: two controls

@@ -25,7 +25,7 @@
 # - freeze what talks, and train what sees;
 # - compare what rewards teach with what answers teach in the same time.
 #
-# **Time**: 20 minutes to read, 38 more to write (30 of them for the project), XX seconds to run. **Memory**: XX GB. **Needs**:
+# **Time**: 16 minutes to read, 38 more to write (30 of them for the project), 65 seconds to run. **Memory**: 1.3 GB. **Needs**:
 # [notebook 11](11_from_2015_to_now.ipynb) for the Transformer, [07](07_hard_attention_trained.ipynb) for rewards; nothing to download.
 
 # %% jupyter={"source_hidden": true}
@@ -43,7 +43,6 @@ from torch.nn import functional
 
 from satcourse import lessons
 from satcourse.checks import reference, reveal, seal
-from satcourse.checks.ex12 import named_right
 from satcourse.figures import show_photographs, use_page_style
 from satcourse.lessons.vectors import Vectors
 from satlib.data import scenes
@@ -377,7 +376,7 @@ else:
         )
 
 # %% [markdown]
-# The talker has read what such sentences say, and nothing else. **With its gates shut, in what percentage of its answers will it name the
+# The talker has read sentences about such scenes, and nothing else. **With its gates shut, in what percentage of its answers will it name the
 # right side?**
 
 # %%
@@ -405,7 +404,7 @@ for name, (whole, side) in marks.items():
 reveal("the right side with the gates shut, percent", marks["gates shut"][1])
 
 # %% [markdown] tags=["answer"]
-# In 25 percent, as a guess among four would. So it does with the picture of another scene.
+# In a quarter, as a guess among four would. So it does with the picture of another scene; with its own it is right in 89 percent.
 
 # %% jupyter={"source_hidden": true}
 tests = data.split("test")
@@ -424,13 +423,14 @@ show_photographs(figure)
 
 # %% [markdown]
 # 42,000 weights bring in the picture; the 108,000 that talk have not changed since the morning. Trainings differ: at
-# tea-time 64 percent of the sides are right, and with seeds 1 and 2 85 and 73.
+# tea-time 64 percent of the sides are right here, and 85 and 73 in two other trainings.
 
 # %% [markdown]
 # ### The gates open
 # <!-- asked: Why do I get the same caption for every picture? | A decoder that gets nothing of the picture, here with its gates shut, says one fluent sentence for all: a language prior. -->
 #
-# GATES_TEXT
+# Now open the gates by a quarter, a half and three quarters of what they have become. And let the model describe 100 scenes, which nobody
+# has taught it, from the first word on.
 
 
 # %% jupyter={"source_hidden": true}
@@ -447,17 +447,17 @@ def write(model, a, longest=24):
 opened = {}
 for share in (0, 0.25, 0.5, 0.75, 1):
     texts = write(through(share), exam.a[:100])
-    opened[share] = (
-        len({" ".join(words) for words in texts}),
-        sum(map(named_right, texts, exam.drawn)),
-        exam.marks(through(share))[1],
-    )
+    opened[share] = len({" ".join(words) for words in texts}), exam.marks(through(share))[1]
     print(
-        f"gates open by {share:4}: {opened[share][0]:3} different captions, {opened[share][1]:3} of 200 objects right, "
-        f"the right side {opened[share][2]:3.0f} %"
+        f"gates open by {share:4}: the right side {opened[share][1]:3.0f} %; {opened[share][0]:3} different captions"
     )
     if share == 0:
         print("   ", *texts[0])
+
+# %% [markdown]
+# With the gates shut there is one sentence for all scenes, fluent, whatever they show: a *language prior*. Where it wins against the picture, we
+# speak of hallucination. Then the picture comes in, and most of what it brings comes between a quarter and three quarters: the right side
+# rises from 24 percent to 35, 66, 86 and 89.
 
 # %% [markdown]
 # ## The other way: patches as words
@@ -489,7 +489,7 @@ lstm = (
 )  # all places, and the state before: h_0 for the first word
 wirings = {
     "2015: places, and one state": lstm,
-    "a gate's layer: words ask": visible(P, W)[P:],
+    "through gates": visible(P, W)[P:],
     "patches as words": visible(P, W),
 }
 figure, axes = plt.subplots(1, 3, figsize=(9.4, 3.5))
@@ -531,7 +531,9 @@ for L in (49, 196, 784):
     print(f"{L:3} places: a training step on one sequence takes {price[L]:.1f} times as long")
 
 # %% [markdown]
-# PRICE_TEXT LLaVA's patches look only back;
+# The price is length: about 1.5 times as long with 49 places, 3 with 196, and 10 with 784.
+#
+# LLaVA's patches look only back;
 # [PaliGemma](https://arxiv.org/abs/2407.07726)'s look at each other and at the words of the *question*:
 # `visible(256 + question, answer)`.
 # [LLaVA-1.5](https://arxiv.org/abs/2310.03744) puts 576 patches in front of your question.
@@ -637,7 +639,9 @@ print(
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
-assert opened[0][0] == 1
+assert opened[0][0] == 1, "one sentence for all"
+sides = [side for _, side in opened.values()]
+assert max(abs(one - two) for one, two in zip(sides, (24, 35, 66, 86, 89), strict=True)) < 4
 # A busy machine must not break it: the prose tells what an idle one measured.
 assert min(price.values()) > 1.2
 assert [sum(p.numel() for p in part) // 1000 for part in model.parts()[:2]] == [108, 41]

@@ -21,7 +21,7 @@ from satcourse.checks.task import (
 from satlib.data.text import END
 from satlib.model.attention import entropy
 
-B, C, L, N = 3, 4, 5, 3
+B, C, L = 3, 4, 5
 
 
 @exercise(

@@ -1,6 +1,4 @@
-"""Exercises of notebook 11: attention with heads, light moved in some, a gate, questions and
-rewards; and the project.
-"""
+"""Exercises of notebook 11: attention with heads, light moved in some, and what a head is worth."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ from satlib.evaluation.plots import END_LABEL
 from satlib.model import installed
 from satlib.model.captioner import Captioner
 
-B, C, L, d, HEADS = 2, 3, 5, 8, 2
+B, C, d = 2, 3, 8
 SCENES, SEED = 100, 1_000_000  # of the project's check: scenes that no notebook has seen
 WORDS_BAR = 160  # objects of 200 named right
 MAPS_BAR = 0.5  # the share of the words whose map peaks on the object
