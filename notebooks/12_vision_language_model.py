@@ -61,6 +61,7 @@ plt.rcParams["figure.constrained_layout.use"] = True
 
 # %% [markdown]
 # ## What a vision-language model changes
+# <!-- index: section 3.1.1 | annotation vectors for a language model that never had them: a projector, and gates | satcourse.checks.ex12.gated | tests/test_exercises.py::TestVerdicts -->
 #
 # Less than you would think. The vectors come from a Vision Transformer, and the decoder has read much of the web. They can be joined in
 # two ways: with layers that look at the picture, each behind a gate (Flamingo), or by making words of the picture's patches (LLaVA).
@@ -675,7 +676,7 @@ print(f"{yours} of the 4 parts are yours")
 
 # %% [markdown]
 # First it learns, on the 500 scenes, with satlib's LSTM around your attention. With `HARD = True`, 100 more steps of hard
-# attention by your estimator follow. Change what you like: the encoder's vectors, more scenes, the Transformer of this notebook.
+# attention by your estimator follow. Change what you like: the encoder's vectors, more scenes, the Transformer of notebook 11.
 
 # %% jupyter={"source_hidden": true}
 HARD = False

@@ -334,6 +334,9 @@ def by_a_sum_that_is_zero(energies, noise, temperature):
     return soft - (soft - hard).detach()
 
 
+# --- 7: hard attention trained, and rewards -------------------------------------------------------
+
+
 @right("7.1")
 def satlibs_loss(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
     """From logits that are log-probabilities of two words: that of the caption, and the rest."""
@@ -622,16 +625,19 @@ def force_map_by_map(alpha, light, moved):
     return result
 
 
-@right("12.1")
-def gate_by_the_sigmoid(x, found, g):
-    # tanh g = 2 sigmoid(2 g) - 1
-    return torch.addcmul(x, (2 * g).sigmoid() * 2 - 1, found)
-
-
 @right("11.6")
 def lost_head_by_head(stay, n):
     without = ~torch.eye(n).bool()
     return torch.tensor([stay(row) - stay(row | True) for row in without])
+
+
+# --- 12: a vision-language model ------------------------------------------------------------------
+
+
+@right("12.1")
+def gate_by_the_sigmoid(x, found, g):
+    # tanh g = 2 sigmoid(2 g) - 1
+    return torch.addcmul(x, (2 * g).sigmoid() * 2 - 1, found)
 
 
 @right("12.3")
