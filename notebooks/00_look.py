@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 0. Look
 #
+# **Before each word, a captioner looks somewhere. What does it say if you move its look?**
+#
 # A network writes a sentence about a picture, and before each word it looks somewhere. Here you watch where it looks. Then you take over and
 # choose.
 #
@@ -385,10 +387,10 @@ reveal("captions of scenes right with the mean, in percent", metrics["scenes-non
 # right objects. The mean mostly knows what is there. It often loses what belongs together.
 
 # %% [markdown]
-# On photographs it hardly matters. With the paper's encoder, VGG-19, attention was worth 1.2 points of BLEU-4 (a score that notebook 07
+# On photographs it hardly matters. With the paper's encoder, VGG-19, attention was worth 1.2 points of BLEU-4 (a score that notebook 08
 # explains). But two trainings of one recipe differed by up to 0.8, and with EfficientNet-Lite0 attention was worth 0.1. So these runs do not show
 # that it helps there. Why, then, are today's language models built on it? The course keeps this question for
-# [its end](10_from_2015_to_now.ipynb).
+# [its end](11_from_2015_to_now.ipynb).
 #
 # ## On trial: the labels
 #
@@ -504,9 +506,10 @@ Slides(
 #
 # | Begin | What goes in | Attention | What comes out | And then |
 # | --- | --- | --- | --- | --- |
-# | 00 look | [02 features](02_features.ipynb) | [04 soft attention](04_soft_attention.ipynb) | [07 decoding, judging](07_decoding_and_judging.ipynb) | [10 from 2015 to now](10_from_2015_to_now.ipynb) |
-# | [01 before images](01_attention_before_images.ipynb) | [03 captions](03_captions.ipynb) | [05 doubly stochastic](05_doubly_stochastic.ipynb) | [08 training for real](08_training_for_real.ipynb) | |
-# | | | [06 hard attention](06_hard_attention.ipynb) | [09 reading the model](09_reading_the_model.ipynb) | |
+# | 00 look | [02 features](02_features.ipynb) | [04 soft attention](04_soft_attention.ipynb) | [08 decoding, judging](08_decoding_and_judging.ipynb) | [11 from 2015 to now](11_from_2015_to_now.ipynb) |
+# | [01 before images](01_attention_before_images.ipynb) | [03 captions](03_captions.ipynb) | [05 doubly stochastic](05_doubly_stochastic.ipynb) | [09 training for real](09_training_for_real.ipynb) | [12 a vision-language model](12_vision_language_model.ipynb) |
+# | | | [06 hard attention](06_hard_attention.ipynb) | [10 reading the model](10_reading_the_model.ipynb) | |
+# | | | [07 hard attention trained](07_hard_attention_trained.ipynb) | | |
 #
 # [The index](INDEX.md) leads from an equation to its place, and [one_file.py](../examples/one_file.py) has the whole system.
 #
@@ -524,6 +527,8 @@ Slides(
 # - The model has to say something, even where there is nothing. A control asks what it says without
 #   the look. What passes need not be true, and a nominal 5 % may be 0 or 17.
 # - A fluent sentence with a bright map can still be wrong.
+#
+# So what does it say? **Often what lies at the new place. But a word that it says without any light, too, did not need to be seen.**
 #
 # ## References
 #

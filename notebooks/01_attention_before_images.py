@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 1. Attention before images
 #
+# **A translator that has to put a sentence into one vector loses long sentences. Is it looking back that saves them?**
+#
 # *Show, Attend and Tell* took its attention from a translator. In September 2014 Bahdanau, Cho and Bengio let a network
 # look back at the sentence that it was translating. Here you write that attention and catch it looking at the wrong word. Then you put the
 # best explanation on trial.
@@ -892,7 +894,7 @@ yours = torch.stack([attend(keys @ query / 16**0.5, values)[0] for query in quer
 assert_close(theirs, yours)
 
 # %% [markdown]
-# [Notebook 10](10_from_2015_to_now.ipynb) lets these three lines do all the work.
+# [Notebook 11](11_from_2015_to_now.ipynb) lets these three lines do all the work.
 #
 # ## On trial: the determiner and its noun
 #
@@ -1120,6 +1122,8 @@ Slides(draw_begun, range(len(chosen.split())), "the first look is at", told)
 # - It scores each input against a query, applies a softmax, and returns the weighted mean. Mask padding before the softmax.
 # - The weights show which vectors were read, and a vector in a sentence knows its neighbours.
 # - Find the case in which an explanation and its rival differ, then move the light.
+#
+# So is it looking back? **Yes: with even weights a translator has all states before it and chooses none, and it loses long sentences as before.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think

@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 2. Features: a photograph as 196 vectors
 #
+# **What does the decoder see in place of a photograph?**
+#
 # The paper's decoder never sees a pixel. It sees 196 vectors that a convolutional network has computed, one for each cell
 # of a grid over the photograph. Here you take such vectors apart, and put a famous kind of picture on trial.
 #
@@ -1006,6 +1008,8 @@ Slides(draw_suspects, [*methods], "deconvnet", lambda title: f"{title} ({without
 # - Before a picture explains a map, ask for the picture of another map.
 # - If two pictures agree too well, take the parts of the method out, one at a time. Here switches and weights draw the cat, and the ReLU on the
 #   way down makes all maps draw the same one.
+#
+# So what does it see? **196 vectors, each of a place with much around it, and a picture of what one of them shows proves little before you have seen the others'.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think

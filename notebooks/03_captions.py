@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 3. Captions
 #
+# **How do sentences that people wrote become numbers from which a network can learn?**
+#
 # A decoder never sees a sentence. It sees a row of integers. Here you go from what people wrote about a picture to the batch that one
 # training step uses.
 #
@@ -707,6 +709,8 @@ for text in (*probes(), "The dog’s well--known rock-'n'-roll", "a horse 's lea
 # - Batches of one length need no padding and no mask. With captions like Flickr8k's, randomly mixed batches are about twice the work.
 # - Padding in the loss makes it look better than it is, and here it slowed learning; the model ended as good.
 # - The words before go in, the words come out, and the end mark is a word.
+#
+# So how do they become numbers? **Word by word, by a vocabulary that was counted in training, in batches of one length, and padding is never graded.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think

@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 4. Soft attention: an LSTM that looks before every word
 #
+# **A decoder weighs 196 places before each word. Do its maps mean what they seem to mean?**
+#
 # This is the heart of *Show, Attend and Tell*. Before each word, the decoder gives every place of the image a weight, and
 # reads the weighted mean of the vectors there. You build it, train it, and then ask the uncomfortable question: do the maps mean what they seem to mean?
 #
@@ -1274,7 +1276,9 @@ print(
 # - A map can depend on all words before it but the last. Whether it does, only a test can say.
 # - A map follows its phrase, hardly its word: the neighbour's map is the rival that counts.
 # - A map shows which vectors were read. Whether a place mattered for a word, you learn by moving the light, and [notebook
-#   09](09_reading_the_model.ipynb) moves it in models that were trained for longer.
+#   10](10_reading_the_model.ipynb) moves it in models that were trained for longer.
+#
+# So do they mean it? **They show what was read for a phrase, hardly for a word; whether it mattered, only moving the light can tell.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a break, a control

@@ -11,10 +11,12 @@
 # ---
 
 # %% [markdown]
-# # 9. Reading the model
+# # 10. Reading the model
+#
+# **Does the light matter, or is it only decoration?**
 #
 # A captioner with attention shows you where it looked. What may you conclude from that? We count; then we put the light somewhere else
-# and watch the words. Does the light matter, or is it only decoration?
+# and watch the words.
 #
 # **You will be able to**
 #
@@ -220,7 +222,7 @@ print(f"largest weight, smoothed: {left:.0f} % of what it was")
 # $(r + \frac12) \frac Hh - \frac12$.
 
 
-# %% tags=["task:9.1"]
+# %% tags=["task:10.1"]
 def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
     """Whether an object's pixel is within the tolerance of the peak. alpha: (h, w). mask: (H, W) bool, the object's pixels."""
     # BEGIN SOLUTION
@@ -249,7 +251,7 @@ def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
 # How much of the *whole* map is on the object? Spread each weight evenly over the pixels of its cell.
 
 
-# %% tags=["task:9.2"]
+# %% tags=["task:10.2"]
 def mass_on(alpha: Tensor, mask: Tensor) -> float:
     """The part of a map on an object, 0 to 1. alpha: (h, w). mask: (H, W) bool; H / h = W / w is a whole number."""
     # BEGIN SOLUTION
@@ -518,7 +520,7 @@ figure
 # - **A better picture.** The scene drawn again without the grey shapes and twigs in front of the object (`uncovered`).
 
 
-# %% tags=["task:9.3"]
+# %% tags=["task:10.3"]
 def over(mask: Tensor, h: int, w: int) -> Tensor:
     """The map of h w places that is even over an object's pixels: (H, W) bool -> (h w,), row by row; it sums to 1.
 
@@ -541,7 +543,7 @@ def over(mask: Tensor, h: int, w: int) -> Tensor:
 # ([notebook 04](04_soft_attention.ipynb)).
 
 
-# %% tags=["task:9.4"]
+# %% tags=["task:10.4"]
 def forced_look(decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
     """The logits (B, K) of the next word if the map for it alone were alpha (B, L). a: (B, L, D). words: ids before it, (B, t)."""
     # BEGIN SOLUTION
@@ -929,7 +931,7 @@ def moved(x: Tensor, step: int) -> Tensor:
 # must lie more than two standard errors above 0.
 
 
-# %% tags=["task:9.5"]
+# %% tags=["task:10.5"]
 def survives(cured: Tensor, placebos: Tensor) -> bool:
     """Whether a cure does more than each placebo. cured: (N,), placebos: (P, N), both bool: which of N mistakes vanish."""
     # BEGIN SOLUTION
@@ -1118,7 +1120,9 @@ for pixels in (8, 16):
 # - For words that are true of one object only, the light is a cause: on the other object 65 percent say what is true there with soft
 #   attention, 28 with hard; on empty ground 17 and 4. Articles do not need theirs.
 #
-# Today's models have dozens of maps: [notebook 10](10_from_2015_to_now.ipynb).
+# Today's models have dozens of maps: [notebook 11](11_from_2015_to_now.ipynb).
+#
+# So does it matter? **Yes, for words that are true of one object only. It proves no word, though, and hardly cures a wrong one.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: two controls
