@@ -45,6 +45,7 @@ from satcourse.checks import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.lessons.estimators import every_path, jacobian, path_gradients, tiny
 from satcourse.widgets import still
+from satcourse.widgets.slides import Slides
 from satlib.evaluation import plots
 from satlib.model.attention import AttentionOutput, HardAttention
 from satlib.model.objective import word_losses
@@ -539,6 +540,41 @@ right.axhline(L_s, color=plots.INK, linestyle="--", label="mean reward ($= L_s$)
 right.set(xlabel="minibatch $k$", ylabel="nats")
 right.legend()
 plt.show()
+
+# %% [markdown]
+# A hundred paths, thrown once and judged by one baseline after the other. Move it, and the paths stay where they are; only what each of them says
+# about the weights changes:
+
+# %% jupyter={"source_hidden": true}
+torch.manual_seed(1)
+thrown = torch.multinomial(p, 100, replacement=True)  # paths, the same for each baseline
+
+
+def said_by_thrown(b):
+    every = likelihood + (reward - b)[:, None] * path_score  # what each path would give: (64, W)
+    return every[thrown][:, shown]  # (100, 2)
+
+
+farthest = 1.1 * float(said_by_thrown(0).abs().max())
+
+
+def draw_thrown(b):
+    x, y = said_by_thrown(b).T
+    figure, axis = plt.subplots(figsize=(5, 3.4), layout="constrained")
+    axis.scatter(x, y, s=22, color="C4", alpha=0.6, label="what one path says")
+    axis.plot(*exact[shown], "x", color="C5", markersize=11, markeredgewidth=3, label="the truth")
+    axis.set(xlim=(-farthest, farthest), ylim=(-farthest, farthest))
+    axis.set(xlabel="gradient of one attention weight", ylabel="of another")
+    axis.legend(fontsize=8, loc="upper left")
+    return figure
+
+
+Slides(
+    draw_thrown,
+    [0, -5, -10, -15, -20, -25, round(L_s), -35, -45, -60],
+    "baseline",
+    lambda b: f"b = {b}. One path is off by {100 * noise(b):.0f} %",
+)
 
 # %% [markdown]
 # The noise falls by a factor of 11 (in eleven other random decoders by 1.7 to 61). But from 0 the moving average takes some forty minibatches.

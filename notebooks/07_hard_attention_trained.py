@@ -44,6 +44,7 @@ from torch.testing import assert_close
 from satcourse.checks import reference, reveal, seal, skip
 from satcourse.figures import show_photographs, use_page_style
 from satcourse.lessons import further
+from satcourse.widgets.slides import Slides
 from satlib.data import scenes
 from satlib.data.features import Pixels
 from satlib.data.text import END
@@ -514,6 +515,9 @@ def percent(values):
     return 100 * values.float().mean().item()
 
 
+SHOWN = 3  # a test scene, whose captions you will see
+
+
 unseen = scenes.load(0, 0, 360)
 vectors = further.captions(soft, unseen, "test").vectors  # the first 60 are those of `test`
 checked = [scenes.scene(each.image_id) for each in unseen.split("test")]
@@ -536,8 +540,14 @@ def attempt():
 
 
 torch.manual_seed(0)
-practise(policy, attempt, torch.optim.Adam(policy.parameters(), 5e-4), steps=40)
-before, after = judged(soft.decoder), judged(policy)
+optimiser = torch.optim.Adam(policy.parameters(), 5e-4)
+stages = {}
+for step in range(0, 41, 10):
+    with torch.random.fork_rng():  # looking must not change the training
+        stages[step] = judged(policy), attempts(policy, [SHOWN], 6)
+    if step < 40:
+        practise(policy, attempt, optimiser, steps=10)
+before, after = stages[0][0], stages[40][0]
 for name, (right, pleasing, nats, vocabulary) in (("before", before), ("after", after)):
     print(
         f"{name:6} right {percent(right):.0f} %, please the judge {percent(pleasing):.0f} %; "
@@ -547,6 +557,34 @@ reveal("please the judge after, percent", percent(after[1]))
 
 # %% [markdown] tags=["answer"]
 # About nine in ten, nearly as many as are right at all.
+
+# %% [markdown]
+# Watch the rewards at work, and their bill. Bold captions please the judge:
+
+
+# %% jupyter={"source_hidden": true}
+def draw_stage(step):
+    """Six captions that the policy draws for one scene, and four numbers of all of them."""
+    (right, pleasing, nats, vocabulary), (one_right, lengths, _, texts) = stages[step]
+    figure, (left, middle) = plt.subplots(
+        1, 2, figsize=(9.2, 2.9), width_ratios=(1, 4.2), layout="constrained"
+    )
+    left.imshow(unseen.photo(unseen.split("test")[SHOWN]))
+    left.set_axis_off()
+    for row, text in enumerate(texts):
+        pleases = bool(one_right[0, row] and lengths[0, row] <= 12)
+        weight = "bold" if pleases else "normal"
+        middle.text(0, 1 - row / 7, " ".join(text), fontsize=9, weight=weight, va="top")
+    gain = (
+        f"Of all test captions {percent(right):.0f} % are right, {percent(pleasing):.0f} % please"
+    )
+    bill = f"entropy of a caption {nats:.1f} nats, {vocabulary} different words"
+    middle.text(0, 0.02, f"{gain}; {bill}", fontsize=9)
+    middle.set_axis_off()
+    return figure
+
+
+Slides(draw_stage, [*stages], "steps of training by rewards")
 
 # %% [markdown]
 # In these 40 steps nobody showed it a single caption. The headline: *rewards taught it to be brief, and

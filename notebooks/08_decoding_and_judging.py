@@ -48,6 +48,7 @@ from torch import Tensor
 from satcourse.checks import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.widgets.beam_tree import tree_figure
+from satcourse.widgets.slides import Slides
 from satlib.data import scenes, text
 from satlib.data.features import Pixels
 from satlib.evaluation import metrics, statistics
@@ -1256,6 +1257,36 @@ for kind, lines in accused.items():
     by_words = metrics.bleu(lines, references)["BLEU-4 (no brevity penalty)"] if lines else math.nan
     scored[kind] = by_words, f, right(lines) if lines else 0.0
     print(f"{kind:24} BLEU-4 {by_words:4.0f}   facts {f:4.0f}   right {scored[kind][2]:4.0f} %")
+
+# %% [markdown]
+# Four needles, and one change to the captions at a time. Which needle notices what?
+
+# %% jupyter={"source_hidden": true}
+changed = {"nothing": originals, "other words, still true": damaged["other words"]}
+changed |= {"a false size": by_size, "a false colour": by_colour, "a false shape": lies}
+changed |= {"the relation reversed": damaged["relation reversed"], "all but four words": cut[4]}
+highest = cider(originals, references).mean()
+
+
+def draw_needles(change):
+    """What four metrics say of captions with a change."""
+    lines = changed[change]
+    invented, _ = chair([mentioned(lines[name]) for name in names], there)
+    needles = {
+        "BLEU-4": metrics.bleu(lines, references)["BLEU-4 (no brevity penalty)"],
+        "CIDEr-D, of the unchanged": 100 * cider(lines, references).mean() / highest,
+        "objects not invented (CHAIR)": 100 - invented,
+        "facts": 100 * np.mean([agreement(facts(lines[name]), truths[name]) for name in names]),
+    }
+    figure, axis = plt.subplots(figsize=(6.8, 2.1))
+    bars = axis.barh([*needles], [*needles.values()], color=["C5", "C5", "C0", "C0"])
+    axis.bar_label(bars, fmt="%.0f", padding=3)
+    axis.set(xlim=(0, 112), title=lines[names[0]])
+    axis.invert_yaxis()
+    return figure
+
+
+Slides(draw_needles, [*changed], "changed")
 
 # %% [markdown]
 # By BLEU-4 the lies have 90 and the truth in other words 64. By facts they have 53 and 98: the liar is convicted, and who says little (16)

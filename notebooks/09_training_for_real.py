@@ -52,6 +52,7 @@ import satlib
 from satcourse.checks import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.lessons import counts
+from satcourse.widgets.slides import Slides
 from satlib import recipe
 from satlib.data import features, scenes
 from satlib.data.batches import ImageBatches, pairs
@@ -607,6 +608,52 @@ print(
 
 # %% [markdown] tags=["answer"]
 # 0: every bit is the same.
+
+# %% [markdown]
+# When is the laptop closed? Move the moment. The dots are the resumed run, on the line of the run that never stopped:
+
+
+# %% jupyter={"source_hidden": true}
+def followed(decoder, optimiser, batches, name, first=0):
+    """The loss on sixteen captions after each batch from `first` on."""
+    found = []
+    for done in range(first + 1, len(batches) + 1):
+        train_on(decoder, optimiser, batches, done, runs / name)
+        with torch.no_grad():
+            decoder.eval()
+            losses = word_losses(decoder(a_few, few).logits, few)
+            decoder.train()
+        found.append((losses.sum() / (few != PAD).sum()).item())
+    return found
+
+
+courses = {}
+with torch.random.fork_rng():  # the rest of this notebook keeps its random numbers
+    never = followed(*learner(0), batches, "never stopped")
+    for stop in (1, 3, 5, 7, 9):
+        closed, optimiser = learner(0)
+        train_on(closed, optimiser, batches, stop, runs / f"closed {stop}")
+        resumed_here = followed(*learner(1), batches, f"closed {stop}", stop)
+        # From the weights alone: a fresh Adam, and other random numbers.
+        fresh = torch.optim.Adam(closed.parameters(), 1e-2)
+        alone = followed(closed, fresh, batches[stop:], f"alone {stop}")
+        courses[stop] = resumed_here, alone
+
+
+def draw_closed(stop):
+    resumed_here, alone = courses[stop]
+    after = range(stop + 1, len(batches) + 1)
+    figure, axis = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
+    axis.plot(range(1, len(batches) + 1), never, color="C0", label="never stopped")
+    axis.plot(after, resumed_here, "o", color="C0", label="resumed")
+    axis.plot(after, alone, "x--", color="C5", label="from the weights alone")
+    axis.axvline(stop + 0.5, color=plots.INK, linestyle=":")
+    axis.set(xlabel="batch", ylabel="loss, nats per word", ylim=(1, 4.5))
+    axis.legend()
+    return figure
+
+
+Slides(draw_closed, [*courses], "the laptop is closed after batch", start=2)
 
 # %% [markdown]
 # The run from the weights alone is a different experiment. (On a GPU, where some operations give other bits every time, it holds up to

@@ -45,6 +45,7 @@ from satcourse.lessons.mistakes import scene_mistakes
 from satcourse.widgets import drawings
 from satcourse.widgets.reading import annotate, read
 from satcourse.widgets.scrubber import Scrubber
+from satcourse.widgets.slides import Slides
 from satcourse.widgets.steering import look_again
 from satlib.data import scenes
 from satlib.data.features import Pixels
@@ -826,6 +827,40 @@ for name in models:
         print(
             f"{name}, {kind:16} {len(group):4} words: {table[name, kind][0]:3.0f} % stay; gate {table[name, kind][1]:.2f}"
         )
+
+# %% [markdown]
+# Where does a word look that names nothing? Here is the mean map of one word after the other, over 200 scenes:
+
+
+# %% jupyter={"source_hidden": true}
+def mean_map(name, word):
+    """The mean map (196,) of a word in a model's captions of 200 scenes, and how often it is said."""
+    found = []
+    for each in tests[:200]:
+        caption = captions[name][each.image_id]
+        found += [caption.alphas[at].flatten() for at, it in enumerate(caption.words) if it == word]
+    return torch.stack(found).mean(0), len(found)
+
+
+def draw_parking(word):
+    figure, axes = plt.subplots(1, 2, figsize=(6.4, 3.3), layout="constrained")
+    for axis, name in zip(axes, models, strict=True):
+        alpha, _ = mean_map(name, word)
+        axis.imshow(alpha.view(14, 14), cmap="cividis", vmin=0, vmax=0.03)
+        brightest = alpha.topk(10).values.sum()
+        axis.set_title(f"{name} attention: ten places have {brightest:.0%}", fontsize=10)
+        axis.set_axis_off()
+    return figure
+
+
+Slides(
+    draw_parking,
+    ["a", "the", "is", "of", "above", "left", "red", "circle", "star"],
+    "the mean map of",
+    lambda word: (
+        f'"{word}", said {mean_map("soft", word)[1]} and {mean_map("hard", word)[1]} times'
+    ),
+)
 
 # %% [markdown]
 # All articles stay with either model, and 89 and 96 percent of the words of relation. Only the gate can say that a word needs nothing. It

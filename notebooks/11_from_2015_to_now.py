@@ -49,6 +49,7 @@ from satcourse.checks.ex12 import named_right
 from satcourse.figures import show_photographs, use_page_style
 from satcourse.lessons.vectors import Vectors
 from satcourse.widgets import still as on_a_page
+from satcourse.widgets.slides import Slides
 from satcourse.widgets.steering import look_again
 from satlib.data import scenes
 from satlib.data.batches import SameLengthBatches, pairs
@@ -952,6 +953,46 @@ reveal("words that stay when only that head sees, percent", votes[best] + dark)
 # Shapley values correlate with pointing by 0.9, and by 0.5 to 0.8 with four other seeds. Over eight heads that is a
 # tendency, with exceptions both ways: head 1.4 points worse than a map that ignores the word and is worth 10; with another seed a head
 # that points at 79 percent is worth more than the best pointer, 27 to 23, and one that points at 69 nothing.
+
+# %% [markdown]
+# Let them leave one by one. The best leaves first, or the worst, or they leave in an order that is drawn: a hundred orders make the fan.
+
+
+# %% jupyter={"source_hidden": true}
+def leaving(order):
+    """How many words stay as the heads leave in this order: nine numbers, in percent."""
+    seated = 255
+    found = [kept_right[seated]]
+    for head in order:
+        seated ^= 1 << head
+        found.append(kept_right[seated])
+    return found
+
+
+by_value = sorted(range(8), key=lambda head: -values[head])
+best_first, worst_first = leaving(by_value), leaving(by_value[::-1])
+shuffle = np.random.default_rng(0)
+fan = np.array([leaving(shuffle.permutation(8).tolist()) for _ in range(100)])  # (100, 9)
+
+
+def draw_leaving(gone):
+    figure, axis = plt.subplots(figsize=(6.2, 3.2))
+    axis.plot(fan.T, color=plots.INK, alpha=0.12, linewidth=1)
+    axis.plot(best_first, "C5o-", label="the best leaves first")
+    axis.plot(worst_first, "C0s-", label="the worst leaves first")
+    axis.axvline(gone, color=plots.INK, linestyle=":")
+    axis.set(xlabel="heads that have left", ylabel="words that stay, percent", ylim=(0, 105))
+    axis.legend()
+    return figure
+
+
+def left_over(gone):
+    low, high = fan[:, gone].min(), fan[:, gone].max()
+    two = f"{best_first[gone]:.0f} % best first, {worst_first[gone]:.0f} % worst first"
+    return f"{gone}. Words that stay: {two}, {low:.0f} to {high:.0f} % in drawn orders"
+
+
+Slides(draw_leaving, range(9), "heads that have left", left_over, start=4)
 
 # %% [markdown]
 # ### The jury of eight

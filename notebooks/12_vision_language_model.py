@@ -45,6 +45,7 @@ from satcourse import lessons
 from satcourse.checks import reference, reveal, seal
 from satcourse.figures import show_photographs, use_page_style
 from satcourse.lessons.vectors import Vectors
+from satcourse.widgets.slides import Slides
 from satlib.data import scenes
 from satlib.data.batches import SameLengthBatches, pairs
 from satlib.data.caption_set import Example
@@ -445,15 +446,29 @@ def write(model, a, longest=24):
     return [vocabulary.decode(row) for row in rows]
 
 
-opened = {}
+opened, described = {}, {}
 for share in (0, 0.25, 0.5, 0.75, 1):
-    texts = write(through(share), exam.a[:100])
+    texts = described[share] = write(through(share), exam.a[:100])
     opened[share] = len({" ".join(words) for words in texts}), exam.marks(through(share))[1]
     print(
         f"gates open by {share:4}: the right side {opened[share][1]:3.0f} %; {opened[share][0]:3} different captions"
     )
     if share == 0:
         print("   ", *texts[0])
+
+
+# %% jupyter={"source_hidden": true}
+def draw_opened(share):
+    """Three scenes, and what is said of them with the gates so far open."""
+    figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.3))
+    for axis, number in zip(axes, (0, 30, 60), strict=True):
+        axis.imshow(data.photo(tests[number]))
+        axis.set_title(" ".join(described[share][number]), fontsize=9, wrap=True)
+        axis.set_axis_off()
+    return figure
+
+
+Slides(draw_opened, [*described], "gates open by", lambda share: f"{share:.0%}")
 
 # %% [markdown]
 # With the gates shut there is one sentence for all scenes, fluent, whatever they show: a *language prior*. Where it wins against the picture, we
