@@ -26,8 +26,8 @@
 # - measure the bias and the noise of an estimate, and take most of the noise away.
 #
 # **Time**: 30 minutes to read, 51 more to write (15 of them for the optional end), 20 seconds to run. **Memory**: 1.9 GB.
-# **Needs**: [notebook 04](04_soft_attention.ipynb) for the decoder; nothing to download. [Notebook 07](07_hard_attention_trained.ipynb)
-# trains with what you write here.
+# **Needs**: [notebook 04](04_soft_attention.ipynb) for the decoder; nothing to download. **Next**:
+# [notebook 07](07_hard_attention_trained.ipynb) trains with what you write here.
 
 # %%
 import itertools

@@ -26,6 +26,7 @@
 #
 # **Time**: 24 minutes to read, 37 more to write, 85 seconds to run. **Memory**: 1.5 GB. **Needs**:
 # [notebook 06](06_hard_attention.ipynb) for the score function and its baselines; nothing to download.
+# **Next**: [notebook 08](08_decoding_and_judging.ipynb), how a caption is found and judged.
 
 # %%
 import copy
