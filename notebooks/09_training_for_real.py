@@ -648,7 +648,7 @@ def draw_closed(stop):
     axis.plot(after, resumed_here, "o", color="C0", label="resumed")
     axis.plot(after, alone, "x--", color="C5", label="from the weights alone")
     axis.axvline(stop + 0.5, color=plots.INK, linestyle=":")
-    axis.set(xlabel="batch", ylabel="loss, nats per word", ylim=(1, 4.5))
+    axis.set(xlabel="batch", ylabel="loss, nats per word", ylim=(3.1, 4.1))
     axis.legend()
     return figure
 

@@ -31,6 +31,7 @@
 # %% jupyter={"source_hidden": true}
 import copy
 import itertools
+import textwrap
 import time
 from pathlib import Path
 
@@ -463,7 +464,8 @@ def draw_opened(share):
     figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.3))
     for axis, number in zip(axes, (0, 30, 60), strict=True):
         axis.imshow(data.photo(tests[number]))
-        axis.set_title(" ".join(described[share][number]), fontsize=9, wrap=True)
+        caption = textwrap.fill(" ".join(described[share][number]), 36)
+        axis.set_title(caption, fontsize=9)
         axis.set_axis_off()
     return figure
 
