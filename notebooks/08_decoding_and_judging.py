@@ -1278,10 +1278,11 @@ def draw_needles(change):
         "objects not invented (CHAIR)": 100 - invented,
         "facts": 100 * np.mean([agreement(facts(lines[name]), truths[name]) for name in names]),
     }
-    figure, axis = plt.subplots(figsize=(6.8, 2.1))
+    figure, axis = plt.subplots(figsize=(6.8, 2.3))
     bars = axis.barh([*needles], [*needles.values()], color=["C5", "C5", "C0", "C0"])
     axis.bar_label(bars, fmt="%.0f", padding=3)
-    axis.set(xlim=(0, 112), title=lines[names[0]])
+    axis.set(xlim=(0, 112))
+    figure.suptitle(f"such as: {lines[names[0]]}", fontsize=9)
     axis.invert_yaxis()
     return figure
 
