@@ -247,6 +247,62 @@ class TransformerDecoder(nn.Module):
 # %% [markdown]
 # There is no loop over the words: all positions are done at once.
 #
+# ### Four questions about heads
+# <!-- asked: What about a row that is masked whole (NaN)? | Its softmax is 0 / 0, not a number; with a large negative number in place of minus infinity it looks everywhere evenly. -->
+# <!-- asked: May all heads begin with the same weights? | No: they get the same gradients, and stay the same head for ever. -->
+# <!-- asked: Why a linear layer after the heads are joined (W_O)? | Without it a head can change only its own share of the numbers; with it, all of them. -->
+# <!-- asked: What is the counterpart of a head in a convolution? | One place of the kernel: nine heads, each of which looks at one neighbour, are a 3 x 3 convolution. -->
+#
+# People ask them again and again, and each has an answer in a few lines.
+
+# %%
+torch.manual_seed(1)
+x = torch.randn(1, 5, 8)
+
+# What if a word may look at nothing?
+mask = visible(0, 5)
+mask[2] = False
+nothing = weights(x, x, 2, mask)[0, 0, 2]
+print("masked whole:", nothing.tolist())
+print("-1e9 in place of -inf:", torch.full((5,), -1e9).softmax(0).tolist())
+
+# May all heads begin with the same weights?
+look = Look(8, 8, heads=2)
+for part in (look.q, look.k, look.v):
+    part.weight.data[4:], part.bias.data[4:] = part.weight.data[:4], part.bias.data[:4]
+look.out.weight.data[:, 4:] = look.out.weight.data[:, :4]
+look(x, x).square().sum().backward()
+for part in (look.q, look.k, look.v):
+    assert_close(part.weight.grad[4:], part.weight.grad[:4])
+
+# What is the linear layer behind the heads for?
+z = read(weights(x, x, 2), x)
+moved = z + torch.tensor([0.0] * 4 + [1.0] * 4)  # head 2 has read something else
+written = [
+    int((one != other).any(1).sum()) for one, other in ((z, moved), (look.out(z), look.out(moved)))
+]
+print("numbers that head 2 changes: {} of 8, and {} behind `out`".format(*written))
+
+# What would a head be in a convolution?
+picture, kernel = torch.randn(1, 4, 6, 6), torch.randn(8, 4, 3, 3)
+framed = functional.pad(picture, (1, 1, 1, 1)).flatten(2).transpose(1, 2)  # (1, 64, 4)
+number = torch.arange(64).view(8, 8)
+neighbour = torch.stack(
+    [number[i : i + 6, j : j + 6].flatten() for i in range(3) for j in range(3)]
+)
+nine_maps = functional.one_hot(neighbour, 64).float()[None]  # (1, 9, 36, 64): one place each
+joined = read(nine_maps, framed.repeat(1, 1, 9)) @ kernel.permute(2, 3, 1, 0).flatten(0, 2)
+convolved = functional.conv2d(picture, kernel, padding=1)
+assert_close(joined.transpose(1, 2).view_as(convolved), convolved)
+
+# %% [markdown]
+# - A row that is masked whole has no answer. Its weights are 0 / 0, not a number, and one NaN soon spoils everything. With a large negative number in
+#   place of minus infinity the word looks everywhere evenly. Better leave such rows out.
+# - Heads that begin alike get the same gradients, so they stay one head for ever. Chance has to part them.
+# - Without the linear layer a head writes only into its own share of the numbers. Behind it, every head can write everywhere.
+# - A head is like one place of a convolution's kernel. Nine heads, each of which looks at one neighbour whatever the picture shows, *are* a
+#   3 x 3 convolution (Cordonnier et al., 2020). But a head may choose where to look, and a kernel may not.
+#
 # ## Train it
 # <!-- asked: Is there a captioner with a Transformer decoder? | Yes: it trains here on the same scenes and vectors as the LSTM, with fewer weights. -->
 #
@@ -479,6 +535,39 @@ print(f"the mean of all heads: {peak_on_it(mean_map, asked):3.0f}")
 # <!-- again: manual_seed(0) to manual_seed(1), (2), (3), (4): these and the other seeds below -->
 
 # %% [markdown]
+# <!-- asked: What is attention rollout, and does it mean more than the map of one layer? | The light that reaches a word through both layers; here it points at the object about as often as the mean of the maps. -->
+# And what a word of layer 2 has read from *other words*, which had looked at places before? *Attention rollout* (Abnar and Zuidema, 2020) follows the light
+# through the layers. In each sum, half of it is what the word had, and half what it reads:
+
+
+# %% jupyter={"source_hidden": true}
+@torch.no_grad()
+def rolled_out(a, words):
+    """The light (B, C, L) of the places that reaches each word through all layers."""
+    C = words.shape[1]
+    x = decoder.E(words) + positions(0, C, decoder.E.weight)
+    light = a.new_zeros(len(a), C, a.shape[1])
+    for layer in decoder.layers:
+        own = layer.norms[0](x)
+        of_words = weights(layer.words.q(own), layer.words.k(own), 4, visible(0, C)).mean(1)
+        light = (light + of_words @ light) / 2
+        x = x + layer.words(own, own, visible(0, C))
+
+        asking = layer.norms[1](x)
+        of_places = weights(layer.places.q(asking), layer.places.k(a), 4).mean(1)
+        light = (light + of_places) / 2
+        x = x + layer.places(asking, a)
+        x = x + layer.think(layer.norms[2](x))
+    return light
+
+
+# %%
+rolled = peak_on_it(rolled_out(a, before)[scene_of, index_of], asked)
+print(f"the light of both layers, rolled out: {rolled:3.0f}")
+
+# %% [markdown]
+# ROLLOUT
+#
 # ## Move the light, head by head
 # <!-- asked: Which layer and which head decides? | That depends on the training: with other seeds it is another layer, and one head moved alone takes few words along. -->
 #

@@ -92,6 +92,19 @@ def gated(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
+# <!-- asked: Which picture may a word see when there are several (Flamingo)? | The one that came last before it: a running count of the pictures makes the mask. -->
+# And with several pictures in one text, which may a word see? In Flamingo the one that came last before it. A running count makes the mask:
+
+# %%
+sentence = ["<1>", "a", "star", "<2>", "a", "disc"]  # each <n> stands where a picture comes
+latest = torch.tensor([word.startswith("<") for word in sentence]).cumsum(0)  # 1 1 1 2 2 2
+sees = latest[:, None] == torch.tensor([1, 2])  # (words, pictures)
+for word, row in zip(sentence, sees.tolist(), strict=True):
+    print(f"{word:5} picture 1: {row[0]!s:6} picture 2: {row[1]}")
+
+# %% [markdown]
+# What a word knows of older pictures, it must have heard from the words before it.
+#
 # ## What talks, and what sees
 #
 # Flamingo's recipe at our size: a frozen talker that has never seen a picture; a projector, which makes the encoder's vectors as wide as the
