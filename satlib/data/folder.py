@@ -86,7 +86,7 @@ def load(folder: Path, tables: Sequence[Path]) -> CaptionSet:
         files = located([row.image for row in listed], table.parent)
         # In a subfolder, an image is named with it: "train/1.jpg" of train/metadata.csv.
         here = table.parent.relative_to(folder)
-        ids = {name: (here / name).as_posix() for name in files}
+        ids = {name: (here / name).as_posix() if here.name else name for name in files}
         paths |= {ids[name]: file for name, file in files.items()}
         rows += [row._replace(image=ids[row.image]) for row in listed]
     return assemble(folder.resolve().name, examples_of(rows, paths), folder)
