@@ -339,7 +339,10 @@ class TestMistakes:
 
         # Without its features, which another root has.
         common = ["own-folder", *changes(folder), "--data", tmp_path, "--out", tmp_path / "run"]
-        assert "run satlib features" in mistake(capsys, "train", *common)
+        # With --start, the encoder is the model's, which satlib features would not know.
+        lacking = mistake(capsys, "train", *common)
+        assert "run satlib features" in lacking
+        assert "encoder.name=" in lacking
 
 
 def test_help_lists_every_command_without_importing_torch():

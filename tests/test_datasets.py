@@ -626,6 +626,16 @@ def test_check_names_what_would_go_wrong_in_silence(tmp_path, capsys):
     assert "4 read, 0 missing" in out
 
 
+def test_check_counts_the_captions_that_training_leaves_out(tmp_path, capsys):
+    rows = ["image,caption,split"]
+    for number, (split, captions) in enumerate([("train", 7), ("dev", 7)]):
+        Image.new("RGB", (8, 8), (200, 0, number)).save(tmp_path / f"{number}.png")
+        rows += [f"{number}.png,a red square,{split}"] * captions
+    (tmp_path / "captions.csv").write_text("\n".join(rows))
+    assert check(str(tmp_path))
+    assert "2 training captions are beyond the first 5" in capsys.readouterr().out
+
+
 def test_check_fails_where_most_captions_are_too_long(tmp_path, capsys):
     long = " and ".join(["a dog"] * 20)
     photo(tmp_path / "a.png", "red")

@@ -105,6 +105,17 @@ def test_cells_that_hang_that_end_their_kernel_and_that_are_no_exercise(
     assert "there is no notebook at" in capsys.readouterr().err
 
 
+def test_a_damaged_notebook_does_not_end_the_checking_of_a_class(tmp_path, capsys):
+    whole = nbformat.writes(new_notebook())
+    (tmp_path / "a-cut.ipynb").write_text(whole[:-9])
+    (tmp_path / "b-table.ipynb").write_text("[1]")
+    (tmp_path / "c-whole.ipynb").write_text(whole, encoding="utf-8-sig")
+    assert cli.main(["check", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert out.count("this is no notebook") == 2
+    assert out.count("there are no exercises") == 1
+
+
 def test_run_all_runs_all(tmp_path):
     """A blank exercise is no error for whoever runs all cells, but its cell shows one."""
     notebook = workbook("5.5")

@@ -2,6 +2,7 @@
 line that names the file.
 """
 
+import gc
 import math
 from contextlib import suppress
 
@@ -11,6 +12,7 @@ import torch
 
 from satlib.errors import SatlibError
 from satlib.files import (
+    collector_paused,
     read_json,
     read_lines,
     read_safetensors,
@@ -117,3 +119,18 @@ def test_a_model_with_another_header(tmp_path, changes):
     write_safetensors(tmp_path / "m.safetensors", tensors, header | changes)
     with pytest.raises(SatlibError, match=r"m\.safetensors"):
         Captioner.load(tmp_path / "m.safetensors")
+
+
+def test_the_collector_rests_only_in_the_block():
+    with suppress(ZeroDivisionError), collector_paused():
+        assert not gc.isenabled()
+        1 / 0  # noqa: B018
+    assert gc.isenabled()
+
+    gc.disable()
+    try:
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -5,8 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import satlib
+from satlib.cli import main
 from satlib.evaluation import how_sure
 from satlib.evaluation.how_sure import Band
 
@@ -35,10 +37,18 @@ def test_the_bands_are_counts_of_the_readers_verdicts():
 
 
 def test_shares_are_said_in_small_fractions():
-    assert str(Band(0.0, 11, 50)) == "about 1 of 5 such captions are true"
-    assert str(Band(0.0, 37, 50)) == "about 3 of 4 such captions are true"
-    assert str(Band(0.0, 49, 50)) == "nearly all such captions are true"
-    assert str(Band(0.0, 1, 50)) == "hardly any such captions are true"
+    assert Band(0.0, 11, 50).in_words() == "about 1 of 5 such captions are true"
+    assert Band(0.0, 37, 50).in_words() == "about 3 of 4 such captions are true"
+    assert Band(0.0, 49, 50).in_words() == "nearly all such captions are true"
+    assert Band(0.0, 1, 50).in_words() == "hardly any such captions are true"
+
+
+def test_a_model_of_scenes_says_that_scenes_were_judged(tmp_path, capsys):
+    photo = tmp_path / "photo.png"
+    Image.new("RGB", (64, 64), "red").save(photo)
+    table = tmp_path / "table.csv"
+    main(["caption", str(photo), "--model", "scenes-soft", "--table", str(table)])
+    assert "such captions of drawn scenes are true" in capsys.readouterr().out
 
 
 def test_it_is_known_of_the_shipped_weights_alone(scenes_soft):

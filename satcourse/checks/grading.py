@@ -18,6 +18,7 @@ from nbformat import NotebookNode
 
 from satcourse.checks.engine import chapter, following
 from satlib.errors import SatlibError
+from satlib.files import read_text
 
 # The project's cell trains, which took more than 120 s on a busy machine.
 CELL_SECONDS = 300
@@ -50,13 +51,28 @@ def notebooks(files: Sequence[Path]) -> list[Path]:
     return paths
 
 
+def _read(path: Path) -> Any:
+    """A notebook, also one with a byte order mark.
+
+    Raises SatlibError for a file that is none.
+    """
+    text = read_text(path)
+    try:
+        return nbformat.reads(text, 4)
+    # Of whatever kind: nbformat has none of its own for JSON that is no notebook.
+    except Exception as error:
+        raise SatlibError(
+            "this is no notebook: cut off, or with the marks of a merge in it; get another copy"
+        ) from error
+
+
 def run(path: Path) -> NotebookNode:
     """Run the code cells of a notebook in a kernel, in the notebook's folder.
 
     After an error the next cell runs. A cell that hangs is interrupted; after one that ends its
     kernel no other runs. The file is not changed.
     """
-    notebook: Any = nbformat.read(path, 4)
+    notebook = _read(path)
     # What is stored there is of an earlier run, and must not be judged where this one ends early.
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -114,6 +130,18 @@ def judge(notebook: NotebookNode) -> tuple[list[Result], list[str]]:
             missing = Result(id, MISSING, "its check is not in the notebook")
             all_results.append(results.get(id, missing))
     return all_results, troubles
+
+
+def _judged(path: Path) -> tuple[list[Result], list[str]]:
+    """What `judge` says of a notebook, which is run for it; a line for one that cannot be read."""
+    try:
+        results, troubles = judge(run(path))
+    # Returned: one damaged notebook must not end the checking of a whole class.
+    except SatlibError as error:
+        return [], [str(error)]
+    if not results:
+        troubles.append("there are no exercises: no cell is a check created by satlib")
+    return results, troubles
 
 
 def _of_error(id: str, error: Any) -> Result:
@@ -174,10 +202,7 @@ def main(files: Sequence[Path]) -> int:
     good = True
     # Threads suffice: each waits for its own kernel, which is a process.
     with ThreadPoolExecutor(2) as pool:
-        for path, notebook in zip(paths, pool.map(run, paths), strict=True):
-            results, troubles = judge(notebook)
-            if not results:
-                troubles.append("there are no exercises: no cell is a check created by satlib")
+        for path, (results, troubles) in zip(paths, pool.map(_judged, paths), strict=True):
             print(table(str(path), results, troubles), flush=True)
             good = good and not troubles and all(result.state == DONE for result in results)
     return 0 if good else 1

@@ -87,6 +87,8 @@ def caption(options: argparse.Namespace) -> int:
         seed=options.seed,
     )
     bands = _bands(captioner, options)
+    # A model of drawn scenes is as sure of a photograph, which it has no words for.
+    judged = " of drawn scenes" if captioner.recipe.data.name == "scenes" else ""
     found = []  # without the maps, which would fill the memory
     left_out = 0
     for result in results:
@@ -97,7 +99,7 @@ def caption(options: argparse.Namespace) -> int:
         band = how_sure.band_of(bands, result.captions[0].confidence)
         found.append(_as_json(result, model, band))
         if not options.json:
-            _print(result, band)
+            _print(result, band.in_words(judged) if band else "")
 
     if options.json and found:
         outputs.print_json(found)
@@ -155,18 +157,18 @@ def _variety(found: list[dict[str, Any]]) -> str:
     )
 
 
-def _print(result: captioning.Result, band: "Band | None") -> None:
+def _print(result: captioning.Result, true_of_such: str) -> None:
     """Print each caption on a line, and below them the file, the scores and what was drawn.
 
-    Of the best caption it says how many with such a score were true, where that is known.
+    true_of_such: of the best caption, how many with such a score were true, where that is known.
     """
     for caption in result.captions:
         print(caption.text or "(no words)")
 
     scores = ", ".join(f"{caption.confidence:.2f}" for caption in result.captions)
     about = [str(result.path), f"score {scores}"]
-    if band:
-        about.append(str(band))
+    if true_of_such:
+        about.append(true_of_such)
     about += [str(file) for file in (result.picture, result.animation) if file]
     line = "; ".join(about)
     if sys.stdout.isatty():  # faint, so that the captions stand out

@@ -21,7 +21,7 @@ from satlib.errors import SatlibError
 from satlib.files import progress_bar, read_ahead
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pair:
     """A training pair: an image id and one of its captions as word ids, with the end mark last."""
 

@@ -30,7 +30,7 @@ SPLIT_NAMES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Example:
     """One image and its captions."""
 

@@ -24,6 +24,7 @@ from satlib.files import progress_bar, read_ahead, say
 from satlib.recipe import DataConfig, DecodingConfig
 
 MAX_LENGTH = DataConfig().max_length  # words; longer captions are not trained on
+CAPTIONS = DataConfig().captions  # of a training image; further ones are not trained on
 LONGEST_SAID = DecodingConfig().max_length  # words; generated captions end there
 BLACK = 32  # of 255; an image whose values all lie below shows next to nothing
 
@@ -75,6 +76,13 @@ def check(name: str, root: Path | None = None) -> bool:
             f"data.max_length, and are not used: "
             f"set it to {max(lengths)}, and raise decoding.max_length, too: generated captions end "
             f"after {LONGEST_SAID} words"
+        )
+
+    surplus = sum(len(example.references[CAPTIONS:]) for example in by_split["train"])
+    if surplus:
+        print(
+            f"{surplus:,} training captions are beyond the first {CAPTIONS} of their images, "
+            "data.captions, and are not used: set it higher"
         )
     return not problems and not lacking and 2 * too_long <= len(lengths)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from satlib.data import folder, hub, images, published, scenes
 from satlib.data.caption_set import CaptionSet, Example, joined  # noqa: F401 - goes with `load`
 from satlib.errors import SatlibError
-from satlib.files import read_text
+from satlib.files import collector_paused, read_text
 
 NAMES = ("flickr8k", "flickr30k", "coco", "scenes")
 
@@ -22,6 +22,7 @@ def data_root(option: str | None = None) -> Path:
     return Path(option or os.environ.get("SATLIB_DATA") or "data").expanduser()
 
 
+@collector_paused()
 def load(
     name: str, root: Path | None = None, require_images: bool = True, train_images: int = 0
 ) -> CaptionSet:

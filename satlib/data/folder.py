@@ -86,7 +86,7 @@ def load(folder: Path, tables: Sequence[Path]) -> CaptionSet:
         files = located([row.image for row in listed], table.parent)
         # In a subfolder, an image is named with it: "train/1.jpg" of train/metadata.csv.
         here = table.parent.relative_to(folder)
-        ids = {name: (here / name).as_posix() for name in files}
+        ids = {name: (here / name).as_posix() if here.name else name for name in files}
         paths |= {ids[name]: file for name, file in files.items()}
         rows += [row._replace(image=ids[row.image]) for row in listed]
     return assemble(folder.resolve().name, examples_of(rows, paths), folder)
@@ -302,7 +302,8 @@ def _lines(table: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
 def _csv(table: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """The rows of a CSV file, each with the numbers of its first and last line."""
     # Line breaks as they are: the csv module handles those inside quotes itself.
-    text = io.StringIO(read_text(table), newline="")
+    # Kept as bytes: a StringIO takes four for every letter.
+    text = io.TextIOWrapper(io.BytesIO(read_text(table).encode()), "utf-8", newline="")
     reader = csv.DictReader(text, restval="", strict=True)
     columns = [name.strip().lower() for name in reader.fieldnames or []]
     reader.fieldnames = columns

@@ -25,13 +25,16 @@ class Band(NamedTuple):
     true: int
     judged: int
 
-    def __str__(self) -> str:
-        """In words: "about 1 of 4 such captions are true"."""
+    def in_words(self, of: str = "") -> str:
+        """In words: "about 1 of 4 such captions of drawn scenes are true".
+
+        of: the images of which captions were judged, where others are to be expected.
+        """
         # Finer fractions would say more than some dozens of captions can.
         share = Fraction(self.true, self.judged).limit_denominator(6)
         if share in (0, 1):
-            return f"{'nearly all' if share else 'hardly any'} such captions are true"
-        return f"about {share.numerator} of {share.denominator} such captions are true"
+            return f"{'nearly all' if share else 'hardly any'} such captions{of} are true"
+        return f"about {share.numerator} of {share.denominator} such captions{of} are true"
 
 
 def bands_of(captioner: Captioner) -> list[Band]:

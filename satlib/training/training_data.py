@@ -13,7 +13,7 @@ from satlib.data.caption_set import CaptionSet, Example
 from satlib.data.entities import Entities
 from satlib.data.text import Vocabulary
 from satlib.errors import SatlibError
-from satlib.files import say
+from satlib.files import collector_paused, say
 from satlib.model.decoder import Output
 from satlib.recipe import Recipe
 from satlib.training.distributed import current
@@ -37,6 +37,7 @@ class TrainingData:
     dev_reward: Consensus | None
 
 
+@collector_paused()
 def training_data(
     data: CaptionSet,
     recipe: Recipe,
