@@ -66,6 +66,13 @@ PALETTE = chunk(b"PLTE", bytes([*RED, *BLUE, *GREEN]))
             [BLACK, [1] * 3, [1] * 3, [100] * 3, WHITE],
             id="16 bits",
         ),
+        pytest.param(
+            (3, 1, 16, 0),
+            struct.pack(">3H", 0, 1606, 4095),
+            b"",
+            [BLACK, [100] * 3, WHITE],
+            id="a camera's 12 bits in 16",
+        ),
         # On white: 51/255 = 0.2, and 0.2 * (0, 100, 255) + 0.8 * 255.
         pytest.param(
             (3, 1, 8, 6),

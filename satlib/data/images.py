@@ -171,9 +171,10 @@ def _scaled_down(photo: Image.Image) -> Image.Image:
 def to_rgb(photo: Image.Image) -> Image.Image:
     """Any Pillow image as 8-bit RGB, upright by its EXIF orientation, on white where transparent.
 
-    Its pixels are in memory. 16-bit grey is scaled by 1/257 (65535 becomes 255), never clipped.
-    Modes without a nominal white (32-bit integers, floats) are scaled so that their minimum becomes
-    0 and their maximum 255.
+    Its pixels are in memory. 16-bit grey is scaled by 1/257 (65535 becomes 255), never clipped; if
+    nothing in it is above 4095, it is taken for a camera's 12 bits, and 4095 becomes 255. Modes
+    without a nominal white (32-bit integers, floats) are scaled so that their minimum becomes 0 and
+    their maximum 255.
     """
     photo.load()
     # Damaged EXIF has no usable orientation, but the pixels are intact.
@@ -199,7 +200,8 @@ def _to_8_bits(photo: Image.Image) -> Image.Image:
     """An image of integers or floats as 8-bit grey."""
     values = np.asarray(photo).astype(np.float64)
     if photo.mode.startswith("I;16"):
-        low, high = 0.0, 65535.0
+        twelve_bits = values.max() < 4096
+        low, high = 0.0, 4095.0 if twelve_bits else 65535.0
     else:
         low, high = values.min(), values.max()
     # An image of a single value becomes black, not a division by zero.
