@@ -116,7 +116,7 @@ def test_the_known_mistake_of_a_function_that_the_solution_calls():
     assert verdict("4.3", over_the_batch).startswith(f"4.3 is wrong: as in 4.2: {message} (")
 
 
-def test_of_several_changes_the_one_nearest_to_the_surface_is_said():
+def test_of_several_omissions_the_one_nearest_to_the_surface_is_said():
     """Without `jump *= stride` the numbers are also those without the factor `jump`, inside the
     line before it, and with `jump` in place of `stride`, inside the line itself.
     """

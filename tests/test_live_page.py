@@ -485,6 +485,11 @@ def test_attention_on_trial(browser, folder):
             .inner_text()
             .endswith("2 of 3 ranges held the truth; four in five should.")
         )
+        card = page.locator("#card").inner_text()
+        page.reload()
+        page.locator("#own").wait_for()
+        assert page.locator("#card").inner_text() == card, "bets survive a reload"
+        assert page.locator("#cure strong").text_content() == "Decoration"
         names = {url.rpartition("/")[2].partition("#")[0] for url in page.asked}
         files = [folder / name for name in names if (folder / name).is_file()]
         assert folder / "trial-test-001401.webp" in files

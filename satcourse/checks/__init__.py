@@ -1,6 +1,6 @@
 """Exercises that check themselves.
 
-`check("4.2", weights)` tests a learner's function; `reference("4.2")` is satlib's own.
+`check("4.2", weights)` tests a learner's function; `reference("4.2")` is the solution.
 """
 
 from satcourse.checks.engine import Wrong, carry_on, check, progress, reference, task

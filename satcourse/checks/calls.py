@@ -1,6 +1,6 @@
 """One call of a learner's function: in a fresh notebook's settings, within a time limit.
 
-Whatever goes wrong in it, but for Ctrl-C, ends as one line of text.
+Whatever goes wrong in it, but for Ctrl-C, ends as one line of text, or as "not written yet".
 """
 
 import contextlib
@@ -25,7 +25,7 @@ class Raised(Failed):
 
 
 class Blank(Exception):  # noqa: N818
-    """A line of the learner's function is still `...`."""
+    """The learner's function, or a line of it, is not written yet."""
 
 
 # Not an Exception, so that few `except` clauses of a learner's stop it.
@@ -37,7 +37,7 @@ class _TimeUp(BaseException):
 def fresh() -> Iterator[None]:
     """Run a block with torch's settings as in a fresh notebook, and restore them afterwards.
 
-    These are the dtype, the device, the gradient mode and the seed.
+    These are the dtype, the device and the gradient mode; the seed is 0.
     """
     with (
         _on_the_cpu(),
@@ -134,7 +134,7 @@ def _line(error: BaseException, code: CodeType | None) -> str:
     line = ""
     for frame, number in traceback.walk_tb(error.__traceback__):
         at = frame.f_code
-        # torch's lines and ours are no help; the learner's helper functions are in the same cell.
+        # torch's lines and ours are no help; of the learner's, those of the same cell are.
         if at.co_filename != code.co_filename:
             continue
         text = linecache.getline(at.co_filename, number).strip()

@@ -19,8 +19,7 @@ from typing import Any
 
 from satcourse.checks.task import Task
 
-# New nodes by the ids of those that they replace. By id, since nodes that look alike are different
-# places: each x of x + x is one.
+# New nodes by the ids of those that they replace.
 Places = dict[int, Any]
 # What a change does in words, and where; None if it cannot be said.
 Edit = tuple[str | None, Places]
@@ -50,7 +49,7 @@ OPERATIONS = {
 class Language:
     """What can be said of a function of a solution: in the names of the task's text.
 
-    A function of FUNCTIONS may be named of any task.
+    The names in FUNCTIONS may be used for every task.
     """
 
     def __init__(self, task: Task, function: Any) -> None:
@@ -61,11 +60,14 @@ class Language:
         self.result = "the result" if function is task.reference else None
 
     def joined(self, names: Iterable[str]) -> str | None:
-        """Those names that the task uses, too; None if it uses none of them."""
+        """Those of the names that the task uses too, joined by "and"; None if there are none."""
         return " and ".join(sorted({*names} & self.names)) or None
 
     def phrase(self, node: ast.AST) -> str | None:
-        """An expression in words, such as "b", "the tanh of c", "the term in Z and z"."""
+        """An expression in words, such as "b", "the tanh of c" or "the term in Z and z".
+
+        None if the task has no name for it.
+        """
         if isinstance(node, ast.Constant) and not isinstance(node.value, str):
             return str(node.value)
 
@@ -109,7 +111,7 @@ def changes(task: Task, function: Any) -> Iterator[tuple[str, ast.FunctionDef]]:
 
     # `walk` goes from a function to its lines, and from these to what is inside them.
     order_of = {id(node): order for order, node in enumerate(ast.walk(tree))}
-    edits.sort(key=lambda edit: min(order_of[node] for node in edit[1]))
+    edits.sort(key=lambda edit: min(order_of[place] for place in edit[1]))
     # One forgets a thing more easily than one exchanges it for another. Each sort keeps the order
     # of the one before.
     edits.sort(key=lambda edit: not re.search("without|left out", edit[0]))
@@ -186,8 +188,10 @@ def axes(tree: ast.AST, language: Language) -> Iterator[Edit]:
             continue
 
         for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
-            is_axis = re.fullmatch(r"-?\d", ast.unparse(argument))
-            for axis in (0, 1, 2, -1) if is_axis else ():
+            # A number of one digit is taken for an axis.
+            if not re.fullmatch(r"-?\d", ast.unparse(argument)):
+                continue
+            for axis in (0, 1, 2, -1):
                 batch = ", the batch" if axis == 0 and "B" in language.names else ""
                 words = f"with the {function} over axis {axis}{batch}"
                 yield words, {id(argument): ast.Constant(axis)}
@@ -211,11 +215,11 @@ def functions(tree: ast.AST, language: Language) -> Iterator[Edit]:
 
 def _of_family(name: str, calls: list[ast.Call], phrase: str | None) -> Iterator[Edit]:
     """Another function of its family in some calls of one; `phrase` says which calls."""
-    families = [family for family in FAMILIES if name in family]
-    for other in sorted(set().union(*families) - {name}):
-        # A method, or a function of a module, has the one field; any other the other.
-        others = {id(call.func): _with(call.func, attr=other, id=other) for call in calls}
-        yield _said("with the {} in place of {}", other, phrase), others
+    family = next((family for family in FAMILIES if name in family), set())
+    for other in sorted(family - {name}):
+        # The name of `x.sum` is its `attr`, that of `sum` its `id`; the field too many is not read.
+        renamed = {id(call.func): _with(call.func, attr=other, id=other) for call in calls}
+        yield _said("with the {} in place of {}", other, phrase), renamed
 
 
 def operands(tree: ast.AST, language: Language) -> Iterator[Edit]:
@@ -285,14 +289,14 @@ def lines(tree: ast.AST, language: Language) -> Iterator[Edit]:
             yield _said("without the new {}", language.joined(both)), places
 
 
-def moved_down(tree: ast.AST, language: Language) -> Iterator[Edit]:
-    """A line reads what a later one assigns."""
+def moved_up(tree: ast.AST, language: Language) -> Iterator[Edit]:
+    """A line reads what a later one assigns: the later one is moved up, before it."""
     for first, last in _pairs(tree):
         names = _variables(first, ast.Load) & _variables(last, ast.Store)
         if names:
             phrases = language.computed(first), language.joined(names)
             words = _said("with {} from the new {}", *phrases)
-            yield words, {id(first): _both(last, first), id(last): ast.Pass()}
+            yield words, {id(first): _together(last, first), id(last): ast.Pass()}
 
 
 def stale(tree: ast.AST, language: Language) -> Iterator[Edit]:
@@ -308,20 +312,20 @@ def stale(tree: ast.AST, language: Language) -> Iterator[Edit]:
         kept = [ast.parse(f"_{name} = {name}").body[0] for name in sorted(names)]
         reads = [each for each in nodes(last, ast.Name) if isinstance(each.ctx, ast.Load)]
         old = {id(each): _with(each, id=f"_{each.id}") for each in reads if each.id in names}
-        yield words, {id(first): _both(*kept, first), id(last): _replaced(last, old)}
+        yield words, {id(first): _together(*kept, first), id(last): _replaced(last, old)}
 
 
 def _pairs(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.stmt]]:
-    """Each line with each that follows it in its block."""
+    """Each line with each that follows it in its block; the block of an `else` is left out."""
     for node in ast.walk(tree):
         block = getattr(node, "body", None)
         if isinstance(block, list):  # a lambda's is an expression
             yield from combinations(block, 2)
 
 
-def _both(*lines: Any) -> ast.If:
+def _together(*lines: Any) -> ast.If:
     """Several lines in the place of one."""
     return ast.If(ast.Constant(True), [*lines], [])
 
 
-KINDS = (axes, functions, operands, exchanges, constants, lines, moved_down, stale)
+KINDS = (axes, functions, operands, exchanges, constants, lines, moved_up, stale)

@@ -43,7 +43,7 @@ def _difference(
 
 
 def _converted(expected: Any, got: Any) -> Any:
-    """The same numbers as a tensor, or as a list, where one of these is expected."""
+    """The same numbers as a tensor, a list or a number, where one of these is expected."""
     if isinstance(got, np.ndarray) and not got.ndim:
         return got.item()
     has_rows = isinstance(got, (np.ndarray, Tensor)) and got.ndim > 0
@@ -86,8 +86,8 @@ def _problem(expected: Any, got: Any, tolerance: float) -> str | None:
 
 def _not_such_a_sequence(expected: Sequence[Any], got: Any) -> str | None:
     """Describe a wrong type or length of a sequence, or wrong words; None if they are right."""
-    # The rows of a tensor or array would pass for elements.
-    if isinstance(got, (str, Tensor, np.ndarray)) or not isinstance(got, Sequence):
+    # A string is a sequence, too.
+    if isinstance(got, str) or not isinstance(got, Sequence):
         return f"expected {kind(expected)} of {len(expected)}, got {kind(got)}"
     if _words(expected):
         equal = list(expected) == list(got)
@@ -105,7 +105,10 @@ def _words(sequence: Sequence[Any]) -> bool:
 
 
 def _elements(expected: Any, got: Any, parts: Sequence[str]) -> list[tuple[str, Any, Any]]:
-    """The name of each element of two results, and what it is in either; [] if they have none."""
+    """The name of each element of two results, and what it is in either.
+
+    [] if they have none, and of words, which are compared whole.
+    """
     if isinstance(expected, Mapping):
         return [(str(key), expected[key], got[key]) for key in expected]
     if isinstance(expected, Sequence) and not _words(expected):
@@ -125,7 +128,7 @@ def named(expected: Any, got: Any, parts: Sequence[str]) -> dict[str, tuple[Any,
 
 def _not_numbers(expected: Any, got: Any) -> str | None:
     """Describe a wrong type or shape of a number or tensor; None if they are right."""
-    # Python would take 3 for a truth: bool is a kind of int.
+    # 3 is not equal to True, but would be shown as True.
     if isinstance(expected, bool) and isinstance(got, Number) and got not in (0, 1):
         return f"expected True or False, got {short(got)}"
 
@@ -139,7 +142,7 @@ def _not_numbers(expected: Any, got: Any) -> str | None:
     if got_shape != shape:
         return f"wrong shape: expected {shape}, got {got_shape}"
 
-    # Of single numbers a bool is compared as 0 or 1: either may come from an item().
+    # A single number may be a bool or an int, a tensor or none: `_values` compares it as 0 or 1.
     both_tensors = isinstance(expected, Tensor) and isinstance(got, Tensor)
     if shape and both_tensors and _dtype_kind(expected) != _dtype_kind(got):
         return f"expected a tensor of {expected.dtype}, got one of {got.dtype}"

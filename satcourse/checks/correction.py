@@ -1,9 +1,10 @@
 """Name a mistake by a change of the solution that makes it.
 
-A wrong answer is often the right one with one thing different. So the solution is changed in one
-place after the other, and run on the check's inputs, until it gives the learner's results. The
-lines of a function are changed before what is inside them, and what is said is the first change
-that gives the results, not the smallest. The idea is that of Singh, Gulwani and Solar-Lezama (2013), who look for the smallest
+A wrong answer is often the right one with one thing different. So the solution, and what it calls,
+is changed in one way after the other, and run on the check's inputs, until it gives the learner's
+results. What is said is the first change that gives the results, not the smallest: in a function,
+something is left out before anything is exchanged, and lines are changed before what is inside
+them. The idea is that of Singh, Gulwani and Solar-Lezama (2013), who look for the smallest
 correction of the learner's program; here nobody reads that program, and what is said is about its
 numbers.
 """
@@ -18,7 +19,7 @@ from satcourse.checks.changes import changes, nodes, parsed
 from satcourse.checks.task import Answer, Task
 
 SECONDS = 3.0  # of processor time, for all changes of a solution
-SLOWEST = 0.05  # of a solution on all cases: changes of slower ones would take too long
+SLOWEST = 0.05  # of a solution, up to the first case that differs: else all changes take too long
 DEEPEST = 2  # calls
 Variants = Iterator[tuple[str, Answer]]  # what is changed, in words, and the changed function
 
@@ -27,9 +28,10 @@ def first_change(task: Task, agrees: Callable[[Answer], bool]) -> str | None:
     """The first change of the solution that gives a learner's results, in a sentence.
 
     None if no one change does, if none was found in time (SECONDS), and where none is tried: of a
-    slow solution, and of one that may do harm when it is changed. `agrees` says whether a function
-    gives the learner's results in all cases. Raises OSError if the solution has no source.
+    slow solution, and of one whose own lines may do harm when they are changed. `agrees` says
+    whether a function gives the learner's results in all cases. Raises OSError if the solution has no source.
     """
+    # Only to time it: the answer is known.
     begin = time.process_time()
     agrees(task.reference)
     is_slow = time.process_time() - begin > SLOWEST
@@ -51,7 +53,7 @@ def _may_do_harm(tree: ast.FunctionDef) -> bool:
 
 
 def _variants(task: Task, function: Any, deep: int) -> Variants:
-    """A function with each change, and then with each mistake of a function that it calls."""
+    """A function with each change, then with each mistake and change of what it calls."""
     for words, changed in changes(task, function):
         yield f"These are the numbers {words}", _compiled(changed, function.__globals__)
 
@@ -63,7 +65,7 @@ def _variants(task: Task, function: Any, deep: int) -> Variants:
 
 
 def _variants_of_helper(task: Task, helper: Any, deep: int) -> Variants:
-    """What a function calls with each known mistake, if it is a task, and with each change."""
+    """A helper with each of its known mistakes, if it is a task, and with each change if it is ours."""
     own = helper
     if isinstance(helper, Task):
         own = helper.reference
@@ -82,6 +84,7 @@ def _is_ours(helper: Any) -> bool:
 
 def _compiled(tree: ast.FunctionDef, names: dict[str, Any]) -> Answer:
     """A function of its syntax tree, in which these names are known."""
+    # A copy: exec adds the function to it, and the module must stay as it is.
     names = dict(names)
     exec(compile(ast.Module([tree], []), "<changed>", "exec"), names)
     return names[tree.name]

@@ -1,7 +1,7 @@
 """What an exception means, and how a wrong result is related to the right one, in a sentence.
 
-A check asks for the relation where neither a known mistake of the exercise nor a small change of
-its solution explains the result. To add a relation of tensors, yield its sentence where it is true,
+A check asks for the relation where neither a known mistake of the exercise, nor its own advice, nor
+a small change of its solution explains the results. To add a relation of tensors, yield its sentence where it is true,
 in the function of its group; what is tried first is said first. `equal` says of two results whether
 the check takes them for equal.
 """
@@ -85,7 +85,7 @@ def _of_parts(expected: Parts, got: Parts, equal: Equal) -> str | None:
     """The relation of results by the names of their parts, gradients among them."""
     values = [key for key in expected if not key.startswith(GRADIENT)]
     wrong = [key for key in expected if not equal(expected[key], got[key])]
-    wrong_gradients = [key for key in wrong if key.startswith(GRADIENT)]
+    wrong_values = [key for key in wrong if key in values]
 
     # First, since parts in the wrong order may look related in other ways, too.
     in_order = [expected[key] for key in values]
@@ -94,15 +94,14 @@ def _of_parts(expected: Parts, got: Parts, equal: Equal) -> str | None:
         return f"the parts are in the wrong order: {', '.join(values)}"
 
     # Where values are wrong, too, the gradients say little.
-    values_are_right = wrong_gradients == wrong
-    if values_are_right:
-        for key in wrong_gradients:
+    if not wrong_values:
+        for key in wrong:
             if not got[key].any():
                 return f"no gradient reaches {key.removeprefix(GRADIENT)}: left out, or detached?"
 
-    first, *_ = wrong
+    first = wrong[0]
     sentence = relation(expected[first], got[first], equal)
-    if sentence is None and values and values_are_right:
+    if sentence is None and values and not wrong_values:
         return WEAK
     return sentence
 
@@ -146,7 +145,7 @@ def _of_sequences(expected: list[Any], got: list[Any], equal: Equal) -> str | No
 
 
 def _cut(short: list[Any], long: list[Any], verdict: str, equal: Equal) -> str | None:
-    """Where one list goes on after the other ends, or begins before it; None if they differ."""
+    """What one list has more at one end, as "2 missing at the end"; None if that is not all."""
     more = len(long) - len(short)
     if equal(short, long[:-more]):
         return f"{more} {verdict} at the end"
@@ -163,11 +162,11 @@ def _of_tensors(expected: Tensor, got: Tensor, equal: Equal) -> str | None:
     # The same numbers of another kind: integers as fractions.
     if equal(expected, got):
         return None
-    return next(_truths(expected, got, equal), None)
+    return next(_relations(expected, got, equal), None)
 
 
-def _truths(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
-    """All relations that hold, the plainest first."""
+def _relations(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
+    """The relations that hold and say something, the plainest first."""
     alike = expected.shape == got.shape
 
     if equal(100 * expected, got):
@@ -187,7 +186,7 @@ def _truths(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
             yield "True or False is asked for, not numbers"
         return
 
-    # Zeros stay zeros whatever one does to them, and NaNs stay NaNs.
+    # Of zeros, NaNs and infinities nothing below would say much.
     if not expected.isfinite().all():
         return
     if not got.isfinite().all():
@@ -213,7 +212,7 @@ def _whole(x: Tensor) -> bool:
 
 
 def _about_axes(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
-    """Relations of axes alone: the right numbers, with one axis more or less, or swapped."""
+    """Relations of axes alone: axes of size 1 more or less, or axes swapped."""
     if expected.shape != got.shape:
         if equal(expected, got.squeeze()):
             yield "an axis of size 1 too many (keepdim=True, unsqueeze?)"
@@ -242,9 +241,10 @@ def _about_lengths(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]
         verdict = "missing" if length < right_length else "too many"
         # Where nothing is left to compare, everything is equal.
         if more and both:
-            for place, first in (("end", 0), ("beginning", -both)):
-                right_part = expected.narrow(axis, first, both)
-                if equal(right_part, got.narrow(axis, first, both)):
+            # A negative start counts from the end.
+            for place, start in (("end", 0), ("beginning", -both)):
+                right_rows = expected.narrow(axis, start, both)
+                if equal(right_rows, got.narrow(axis, start, both)):
                     of_axis = f" of axis {axis}" if expected.dim() > 1 else ""
                     yield f"{more} {verdict} at the {place}{of_axis}"
 

@@ -4,7 +4,8 @@ A check goes through these stages:
 
 1. `_judge` has `_require_function` refuse what is blank or no function.
 2. `_trials` calls the reference and the learner's function on each case (`_try`), and compares.
-3. `_explain` writes the message: a known mistake, the task's advice, or what differs and why.
+3. `_explain` writes the message about wrong results: a known mistake, the task's advice, or what
+   differs and why. `_failure` writes the one about a call that failed.
 """
 
 import copy
@@ -35,7 +36,7 @@ _VERDICTS: dict[str, str] = {}
 _PASSED: dict[str, Answer] = {}
 
 
-class Wrong(Exception):  # noqa: N818  (its name is what a notebook shows)
+class Wrong(Exception):  # noqa: N818  (grading.py reads this name in a notebook's outputs)
     """An exercise is blank or wrong; a notebook shows only the message, without a traceback."""
 
     def __init__(self, task: str, message: str, blank: bool = False) -> None:
@@ -73,14 +74,14 @@ def task(id: str) -> Task:
 
 
 def reference(id: str) -> Answer:
-    """The reference solution of an exercise: satlib's own function where it has one."""
+    """The reference solution of an exercise."""
     return task(id).reference
 
 
 def carry_on(id: str) -> Answer:
-    """The learner's function if it has passed its check in this session; else satlib's.
+    """The learner's function if it has passed its check in this session; else the reference.
 
-    A line says so where it is satlib's.
+    A line says so where it is the reference.
     """
     exercise = task(id)
     if id not in _PASSED:
@@ -178,7 +179,7 @@ def _judge(task: Task, answer: Any) -> None:
 def _require_function(task: Task, answer: Any) -> None:
     """Refuse what is no function of the learner's.
 
-    Raises Wrong if it is satlib's, Blank if nothing is written, and Failed if it is no
+    Raises Wrong if it is the reference, Blank if nothing is written, and Failed if it is no
     function.
     """
     # The cells that carry on put it there; a right verdict on it would say nothing of the learner.
@@ -223,7 +224,8 @@ def _try(task: Task, answer: Answer, case: Case) -> _Trial:
     try:
         got = calls.run(lambda: _listed(task.observe(answer, *inputs)), task.seconds, code)
     except CutOff as cut:
-        # First what is wrong with the values: a word is cut off from every graph.
+        # A wrong value is said before a missing graph, which integers, such as words, never have.
+        # There are no gradients to be compared.
         got = cut.values
         expected = {name: expected[name] for name in got}
         if _equal(task, expected, got):
@@ -327,8 +329,9 @@ def _explain(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str:
     2. a known mistake that gives the first wrong part of all results,
     3. the task's own advice,
     4. a change of the solution that gives all results,
-    5. a relation of the wrong results to the right ones,
-    6. a known mistake that gives the first wrong result, if there is one for each wrong result,
+    5. a relation of the wrong results to the right ones, or an input that plays no part,
+    6. of tensors and dicts, a known mistake that gives the first wrong result, if each wrong result
+       has one,
     7. the first difference as it is, and what is asked.
     """
     mistake = _mistake(task, trials)
@@ -380,29 +383,27 @@ def _mistake(task: Task, trials: Sequence[_Trial], part: str | None = None) -> s
 
 def _agrees(
     task: Task,
-    mistake: Answer,
+    function: Answer,
     trials: Sequence[_Trial],
     seconds: float | None = None,
     part: str | None = None,
 ) -> bool:
-    """Whether a function gives the learner's results in all cases, each within so long.
+    """Whether a known mistake, or a changed solution, gives the learner's results in all cases.
 
-    Only those of one part, if it is named.
+    With `part`, only the part of that name is compared. A call that fails, or takes more than
+    `seconds` (None: the task's own limit), does not give them.
     """
     for trial in trials:
         inputs = copy.deepcopy(trial.case)
         try:
-            result = calls.run(partial(task.observe, mistake, *inputs), seconds or task.seconds)
+            result = calls.run(partial(task.observe, function, *inputs), seconds or task.seconds)
         except (Failed, Blank):
             return False
-        one, other = result, trial.got
+        pair = (result, trial.got)
         if part is not None:
-            parts = compare.named(result, trial.got, task.parts)
-            # Results without that part are none of this mistake.
-            if part not in parts:
-                return False
-            one, other = parts[part]
-        if not _equal(task, one, other):
+            # None: the function's result has no such part.
+            pair = compare.named(result, trial.got, task.parts).get(part)
+        if pair is None or not _equal(task, *pair):
             return False
     return True
 
@@ -451,18 +452,18 @@ def _cause(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
 def _common_relation(task: Task, wrong: Sequence[_Trial]) -> str | None:
     """How the first wrong result is related to the right one, in a sentence.
 
-    None if no relation is known, or if the other wrong results deny it.
+    None if no relation is known, or if another case would have to show it, too, and does not.
     """
     equal = partial(_equal, task)
     sentence, *others = [diagnosis.relation(trial.expected, trial.got, equal) for trial in wrong]
     if sentence is None:
         return None
 
-    # Two numbers are related in many ways by chance, so it takes a second case to believe it; so
-    # for a list, unless it is the only one that is wrong.
+    # Two numbers are related in many ways by chance, and so are lists where several are wrong:
+    # another case has to show the same.
     expected = wrong[0].expected
-    by_chance = isinstance(expected, Number) or (others and isinstance(expected, list))
-    if by_chance and sentence not in others:
+    needs_a_second = isinstance(expected, Number) or (others and isinstance(expected, list))
+    if needs_a_second and sentence not in others:
         return None
 
     # Where the function has a kink, a right answer may have no gradient, either.
@@ -478,9 +479,10 @@ def _unused(task: Task, answer: Answer, trials: Sequence[_Trial]) -> str | None:
     """
     parameters = inspect.signature(task.reference).parameters.values()
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]
-    # Otherwise a case is no list of inputs: `observe` makes these of it. And a truth may stay the
-    # same whatever plays a part in it.
-    if len(trials[0].case) != len(required) or isinstance(trials[0].expected, bool):
+    # A case of another length may be sizes, from which `observe` makes the inputs. And True may
+    # stay True although the input plays a part in it.
+    first = trials[0]
+    if len(first.case) != len(required) or isinstance(first.expected, bool):
         return None
 
     for place, parameter in enumerate(parameters):
@@ -533,7 +535,7 @@ def _shapes(task: Task, case: Case) -> str:
 
 
 def _given(task: Task, case: Case) -> str:
-    """The inputs of a case, as "given i = 7, size = 100"; "" if they are too long to show.
+    """The inputs of a case, as "given i = 7, size = 100"; "" if they are long, or hold tensors.
 
     They are in the task's own words if it has any.
     """

@@ -91,10 +91,10 @@ def judge(notebook: NotebookNode) -> tuple[list[Result], list[str]]:
     results: dict[str, Result] = {}
     troubles: list[str] = []
     for number, cell in enumerate(notebook.cells, 1):
-        place = cell.metadata.get("satlib", {})
+        mark = cell.metadata.get("satlib", {})
         outputs: Sequence[Any] = cell.get("outputs", ())
         errors = [output for output in outputs if output.output_type == "error"]
-        id = place.get("exercise")
+        id = mark.get("exercise")
 
         if id is None:
             troubles += [f"cell {number}: {_message(error)}" for error in errors[:1]]
@@ -103,7 +103,7 @@ def judge(notebook: NotebookNode) -> tuple[list[Result], list[str]]:
             continue
         elif errors:
             results[id] = _of_error(id, errors[0])
-        elif place.get("role") == "check":
+        elif mark.get("role") == "check":
             results[id] = _of_output(id, outputs)
 
     # All exercises of the notebook, also those whose cells somebody has deleted.
@@ -117,7 +117,7 @@ def judge(notebook: NotebookNode) -> tuple[list[Result], list[str]]:
 
 
 def _of_error(id: str, error: Any) -> Result:
-    """The result of an exercise one of whose cells ended in an error: a verdict, or another."""
+    """The result of an exercise whose cell ended in an error: `check`'s Wrong, or any other."""
     text = COLOUR.sub("", error.evalue).removeprefix(f"{id} is ")
     state, _, reason = text.partition(": ")
     if error.ename == "Wrong" and state in (BLANK, WRONG):

@@ -18,14 +18,14 @@ from satlib.files import read_json, write_json
 # Beside the notebook: what was asked, the ends of the first range, and the truth.
 KEPT = Path("guesses.json")
 skip = "skip"
-_guess: Any = skip  # of the cell that runs
+_guess: Any = skip  # of the latest `seal`
 
 
 def seal(guess: Any) -> None:
     """Hide what the rest of this cell prints and draws, unless its reader has guessed.
 
-    A guess is a range (low, high), a number, or `skip`; anything else raises ValueError.
-    Everything is computed, so that later cells run. A notebook executed to be stored is sealed
+    A guess is a range (low, high), a number, or `skip`; what is plainly none of these raises
+    ValueError. Everything is computed, so that later cells run. A notebook executed to be stored is sealed
     nowhere.
     """
     global _guess

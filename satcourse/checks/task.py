@@ -12,7 +12,7 @@ from torch import Tensor
 from satcourse.checks.calls import Failed
 
 Answer = Callable[..., Any]
-Case = tuple[Any, ...]  # the inputs of a call
+Case = tuple[Any, ...]  # the inputs of a call, or the sizes from which `observe` makes them
 # From the expected and the learner's result, what to say; None: nothing.
 Advice = Callable[[Any, Any], str | None]
 GRADIENT = "the gradient at "  # so begin the names of the parts that are gradients
@@ -42,7 +42,7 @@ class Task:
     # The source: "equation 5", "section 5.4", "Bahdanau et al., section 3.1"; "" if it has none.
     equation: str
 
-    # A right function; satlib's own if it has one. Its docstring says what is asked, and the names
+    # A right function. Its docstring says what is asked, and the names
     # of its parameters stand in the messages.
     reference: Answer
     # Creates the inputs of each call.
@@ -55,7 +55,8 @@ class Task:
     # Called with a function and a case's inputs; what it returns is compared.
     observe: Answer = _call
     tolerance: float = 1e-4  # see `compare.difference`
-    # The time limit of one call: generous, since torch loads modules when a function is first used.
+    # The limit of one call, in seconds of processor time: generous, since torch loads modules when a
+    # function is first used.
     seconds: float = 10.0
     # Describes a case's inputs; by default short inputs are shown as they are.
     given: Callable[..., str] | None = None
@@ -101,7 +102,7 @@ def distribution(*shape: int, seed: int = 0, sharp: float = 1.0) -> Tensor:
 
 
 class CutOff(Failed):
-    """A result is cut off from its graph; `values` are the results all the same."""
+    """A result is cut off from its graph; `values` has what it is, without gradients."""
 
     values: Mapping[str, Tensor] = {}
 

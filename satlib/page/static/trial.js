@@ -81,12 +81,16 @@ function hear(exhibit, part, data, bitmap) {
   part(".picture").hidden = false;
   draw(".own", "By itself", alpha, words);
   form.hidden = false;
-  form.onsubmit = (/** @type {Event} */ event) => {
-    event.preventDefault();
+  const seal = () => {
     form.inert = true;
     part("form button").textContent = "Sealed";
     part("input").hidden = true; // the bet is on this photograph
     part(".see").hidden = false;
+  };
+  form.onsubmit = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    seal();
+    keep(exhibit.id, { low: form.low.value, high: form.high.value });
     canvas.focus({ preventScroll: true });
     part(".see").scrollIntoView({ block: "nearest" }); // on a phone it is below the picture
   };
@@ -101,16 +105,58 @@ function hear(exhibit, part, data, bitmap) {
     event.preventDefault(); // the page would scroll
     move(place + arrows[/** @type {keyof typeof arrows} */ (event.key)]);
   };
-  part(".control").onclick = () => {
+  const judge = () => {
     draw(".lit", text("light"), control.map, control.sentence.split(" "));
     if (part("strong").textContent) return; // it stands
     const verdict = RULES[exhibit.rule](data) ? "Evidence" : "Decoration";
     part("strong").textContent = verdict;
     part(".verdict").append(text("verdict"));
-    part(".verdict").scrollIntoView({ block: "nearest" });
     const truth = /** @type {any} */ (data)[exhibit.number];
     enter(`${exhibit.title}: ${verdict.toLowerCase()}`, form, truth, exhibit.unit);
   };
+  part(".control").onclick = () => {
+    judge();
+    keep(exhibit.id, { judged: true });
+    part(".verdict").scrollIntoView({ block: "nearest" });
+  };
+
+  // After a reload. The visitor's own photograph is gone then, and so is the bet on it.
+  const bet = kept()[exhibit.id];
+  if (!bet || !stored[exhibit.id]) return;
+  Object.assign(form.low, { value: bet.low });
+  Object.assign(form.high, { value: bet.high });
+  seal();
+  if (bet.judged) {
+    judge();
+    part(".control").disabled = false;
+  }
+}
+
+/**
+ * The visitor's bets in this tab, by exhibit; none where the browser keeps nothing for pages.
+ * @returns {Record<string, {low: string, high: string, judged?: boolean}>}
+ */
+function kept() {
+  try {
+    return JSON.parse(sessionStorage.getItem("bets") ?? "{}");
+  } catch {
+    return {};
+  }
+}
+
+/**
+ * Keep what is new of a bet.
+ * @param {string} id of the exhibit
+ * @param {object} news
+ */
+function keep(id, news) {
+  const bets = kept();
+  bets[id] = { ...bets[id], ...news };
+  try {
+    sessionStorage.setItem("bets", JSON.stringify(bets));
+  } catch {
+    // The page works without it; only a reload forgets the bets.
+  }
 }
 
 /**
