@@ -122,7 +122,7 @@ def rounded(values: Tensor) -> list[float]:
 def margin(light: Sequence[bool], control: Sequence[bool]) -> float:
     """By how many standard errors the light did it more often than a control in the same cases.
 
-    The rule of notebook 09: the mean of the cases' differences over its standard error. 0 where no
+    The rule of notebook 10: the mean of the cases' differences over its standard error. 0 where no
     case differs, infinite where all differ alike.
     """
     differences = torch.tensor(light).float() - torch.tensor(control).float()

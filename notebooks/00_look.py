@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 0. Look
 #
+# **Before each word, a captioner looks somewhere. What does it say if you move its look?**
+#
 # A network writes a sentence about a picture, and before each word it looks somewhere. Here you watch where it looks. Then you take over and
 # choose.
 #
@@ -60,6 +62,7 @@ from satcourse import demo
 from satcourse.checks import reveal, seal, skip
 from satcourse.widgets import drawings
 from satcourse.widgets.reading import annotate, labels, read
+from satcourse.widgets.slides import Slides
 from satcourse.widgets.steering import everywhere, look_again, steered
 from satcourse.widgets.upload import show_caption, show_upload_button
 from satlib.data import images
@@ -384,10 +387,10 @@ reveal("captions of scenes right with the mean, in percent", metrics["scenes-non
 # right objects. The mean mostly knows what is there. It often loses what belongs together.
 
 # %% [markdown]
-# On photographs it hardly matters. With the paper's encoder, VGG-19, attention was worth 1.2 points of BLEU-4 (a score that notebook 07
+# On photographs it hardly matters. With the paper's encoder, VGG-19, attention was worth 1.2 points of BLEU-4 (a score that notebook 08
 # explains). But two trainings of one recipe differed by up to 0.8, and with EfficientNet-Lite0 attention was worth 0.1. So these runs do not show
 # that it helps there. Why, then, are today's language models built on it? The course keeps this question for
-# [its end](10_from_2015_to_now.ipynb).
+# [its end](11_from_2015_to_now.ipynb).
 #
 # ## On trial: the labels
 #
@@ -462,6 +465,40 @@ for name, (passed, count) in sorted(passing_and.items(), key=lambda item: item[1
 # %% [markdown]
 # The nominal 5 % is anything from 0 to 17 %. A threshold on a map is no significance test.
 #
+# So do not stop at 95 %. Move the slider, and watch the labels of the cats die. How long does "dog" live there, and how long on the dog?
+
+# %% jupyter={"source_hidden": true}
+DOG = photographer.vocabulary.words.index("dog")
+
+
+def living(exhibit, share):
+    """The places (196,) of a photograph whose label is likelier there than at a share of the places elsewhere."""
+    others = torch.cat([spoken[name] for name in spoken if name != exhibit])
+    p, word = spoken[exhibit].max(1)
+    return p > others[:, word].quantile(share, dim=0)
+
+
+def draw_living(share):
+    kept = spoken["cats"] * living("cats", share)[:, None]
+    return drawings.answers_figure(photographs["cats"], labels(photographer, kept), "dog")
+
+
+def dogs(share):
+    on = {
+        name: int((living(name, share) & (spoken[name].argmax(1) == DOG)).sum())
+        for name in ("dog", "cats")
+    }
+    return f'{share:.0%}. On the cats live {on["cats"]} "dog", on the dog {on["dog"]}'
+
+
+Slides(
+    draw_living,
+    [0, 0.8, 0.95, 0.97, 0.98, 0.99],
+    "a label must be likelier here than at this share of the places elsewhere",
+    dogs,
+)
+
+# %% [markdown]
 # The verdict: evidence says that *this picture differs here*, not that the label is true. A stricter test parts dog and cats: at 99 %, 37
 # "dog" live on the dog, and none on the cats. (With a second dog elsewhere, the same one mirrored, 46 of the 47 still pass at 95 %.)
 #
@@ -469,9 +506,10 @@ for name, (passed, count) in sorted(passing_and.items(), key=lambda item: item[1
 #
 # | Begin | What goes in | Attention | What comes out | And then |
 # | --- | --- | --- | --- | --- |
-# | 00 look | [02 features](02_features.ipynb) | [04 soft attention](04_soft_attention.ipynb) | [07 decoding, judging](07_decoding_and_judging.ipynb) | [10 from 2015 to now](10_from_2015_to_now.ipynb) |
-# | [01 before images](01_attention_before_images.ipynb) | [03 captions](03_captions.ipynb) | [05 doubly stochastic](05_doubly_stochastic.ipynb) | [08 training for real](08_training_for_real.ipynb) | |
-# | | | [06 hard attention](06_hard_attention.ipynb) | [09 reading the model](09_reading_the_model.ipynb) | |
+# | 00 look | [02 features](02_features.ipynb) | [04 soft attention](04_soft_attention.ipynb) | [08 decoding, judging](08_decoding_and_judging.ipynb) | [11 from 2015 to now](11_from_2015_to_now.ipynb) |
+# | [01 before images](01_attention_before_images.ipynb) | [03 captions](03_captions.ipynb) | [05 doubly stochastic](05_doubly_stochastic.ipynb) | [09 training for real](09_training_for_real.ipynb) | [12 a vision-language model](12_vision_language_model.ipynb) |
+# | | | [06 hard attention](06_hard_attention.ipynb) | [10 reading the model](10_reading_the_model.ipynb) | |
+# | | | [07 hard attention trained](07_hard_attention_trained.ipynb) | | |
 #
 # [The index](INDEX.md) leads from an equation to its place, and [one_file.py](../examples/one_file.py) has the whole system.
 #
@@ -489,6 +527,8 @@ for name, (passed, count) in sorted(passing_and.items(), key=lambda item: item[1
 # - The model has to say something, even where there is nothing. A control asks what it says without
 #   the look. What passes need not be true, and a nominal 5 % may be 0 or 17.
 # - A fluent sentence with a bright map can still be wrong.
+#
+# So what does it say? **Often what lies at the new place. But a word that it says without any light, too, did not need to be seen.**
 #
 # ## References
 #

@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 2. Features: a photograph as 196 vectors
 #
+# **What does the decoder see in place of a photograph?**
+#
 # The paper's decoder never sees a pixel. It sees 196 vectors that a convolutional network has computed, one for each cell
 # of a grid over the photograph. Here you take such vectors apart, and put a famous kind of picture on trial.
 #
@@ -40,6 +42,7 @@ from torchvision import transforms
 import satlib
 from satcourse import demo
 from satcourse.figures import show_photographs, use_page_style
+from satcourse.widgets.slides import Slides
 from satlib.data import scenes
 from satlib.data.datasets import CaptionSet, Example
 from satlib.data.images import open_photo, square, to_tensor
@@ -960,25 +963,23 @@ without = {
 
 
 # %% jupyter={"source_hidden": true}
-def draw_suspects():
-    """Two maps of one place, by each method."""
-    figure, grid = plt.subplots(2, len(methods), figsize=(8.8, 3.7), layout="constrained")
+def draw_suspects(title):
+    """Six maps of one place, by one method."""
+    figure, grid = plt.subplots(2, 3, figsize=(6.6, 4.7), layout="constrained")
     top, left = (int((each + 0.5) * 8 - 60) for each in place)
-    for column, (title, method) in zip(grid.T, methods.items(), strict=True):
-        for axis, each in zip(column, channels, strict=False):
-            cut = method(each, place)[:, top : top + 120, left : left + 120]
-            limit = cut.abs().flatten().quantile(0.995)
-            shown = (0.5 + cut / (2 * limit)).clamp(0, 1).permute(1, 2, 0)
-            bare(axis, shown, f"map {each}")
-        column[0].set_title(f"{title}: {without[title]:.2f}\nmap {channel}", fontsize=9)
-    show_photographs(figure)
+    for axis, each in zip(grid.flat, channels, strict=False):
+        cut = methods[title](each, place)[:, top : top + 120, left : left + 120]
+        limit = cut.abs().flatten().quantile(0.995)
+        shown = (0.5 + cut / (2 * limit)).clamp(0, 1).permute(1, 2, 0)
+        bare(axis, shown, f"map {each}")
+    return figure
 
 
-draw_suspects()
+Slides(draw_suspects, [*methods], "deconvnet", lambda title: f"{title} ({without[title]:.2f})")
 
 # %% [markdown]
-# It is the ReLU. In each column the upper picture is the exhibit and the lower one belongs to another map; the number is the exhibit's mean
-# correlation with all twelve others. Without the ReLU, the two maps draw two different cats. To see that it is not this place, or this noise, we
+# It is the ReLU. Of the six pictures, the first is the exhibit, and the others belong to other maps; the number is the exhibit's mean
+# correlation with twelve others. Without the ReLU, six maps draw six different things. To see that it is not this place, or this noise, we
 # did the same at 18 random places, with three draws of noise:
 #
 # | taken out | the exhibit | the four strongest maps at 18 random places |
@@ -1007,6 +1008,8 @@ draw_suspects()
 # - Before a picture explains a map, ask for the picture of another map.
 # - If two pictures agree too well, take the parts of the method out, one at a time. Here switches and weights draw the cat, and the ReLU on the
 #   way down makes all maps draw the same one.
+#
+# So what does it see? **196 vectors, each of a place with much around it, and a picture of what one of them shows proves little before you have seen the others'.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think

@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 3. Captions
 #
+# **How do sentences that people wrote become numbers from which a network can learn?**
+#
 # A decoder never sees a sentence. It sees a row of integers. Here you go from what people wrote about a picture to the batch that one
 # training step uses.
 #
@@ -35,6 +37,7 @@ import matplotlib.pyplot as plt
 from satcourse.checks.ex03 import IMPOSTORS
 from satcourse.figures import use_page_style
 from satcourse.lessons import counts
+from satcourse.widgets.slides import Slides
 from satlib.data.batches import pairs
 from satlib.model.decoder import Decoder
 from satlib.model.objective import word_losses
@@ -346,6 +349,35 @@ print(
     f"{len(letters)} characters, {share:.3f} of 100 unknown ({', '.join(sorted(unspelt))}), {spelt:.2f} a word"
 )
 print(f"{len(letters) + 300} pieces, {share:.3f} of 100 unknown, {longer:.2f} a word")
+
+# %% [markdown]
+# Every join makes something shorter. Which words become whole first, and which never?
+
+# %% jupyter={"source_hidden": true}
+SHOWN = ("a", "dog", "running", "grass", "children", "skateboarder", "hippopotamus")
+
+
+def draw_pieces(joins):
+    """Words in the pieces that so many joins leave, a box for each."""
+    figure = plt.figure(figsize=(3.4, 1.9))
+    axis = figure.add_axes((0, 0, 1, 1), xlim=(0, 3.4), ylim=(-len(SHOWN) + 0.4, 0.6))
+    axis.set_axis_off()
+    for row, word in enumerate(SHOWN):
+        at = 0.15  # inches
+        for piece in in_pieces(word, merges[:joins]):
+            box = {"boxstyle": "round,pad=0.3", "facecolor": "#dbe9f6", "edgecolor": "C0"}
+            axis.text(at, -row, piece, family="monospace", fontsize=9, va="center", bbox=box)
+            at += 0.076 * len(piece) + 0.16
+    return figure
+
+
+def pieces_a_word(joins):
+    total = sum(len(in_pieces(word, merges[:joins])) * times for word, times in dev.items())
+    last = f'; the last joined "{"".join(merges[joins - 1])}"' if joins else ""
+    return f"{joins} ({total / dev.total():.2f} pieces a word{last})"
+
+
+Slides(draw_pieces, [0, 1, 3, 10, 30, 100, 200, 300], "joins", pieces_a_word)
 
 # %% [markdown]
 # 34 characters already do what 2,536 words could not: only about 1 word in 10,000 is unknown, because of a digit that no common word has. The
@@ -677,6 +709,8 @@ for text in (*probes(), "The dog’s well--known rock-'n'-roll", "a horse 's lea
 # - Batches of one length need no padding and no mask. With captions like Flickr8k's, randomly mixed batches are about twice the work.
 # - Padding in the loss makes it look better than it is, and here it slowed learning; the model ended as good.
 # - The words before go in, the words come out, and the end mark is a word.
+#
+# So how do they become numbers? **Word by word, by a vocabulary that was counted in training, in batches of one length, and padding is never graded.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think

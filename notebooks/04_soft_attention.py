@@ -13,6 +13,8 @@
 # %% [markdown]
 # # 4. Soft attention: an LSTM that looks before every word
 #
+# **A decoder weighs 196 places before each word. Do its maps mean what they seem to mean?**
+#
 # This is the heart of *Show, Attend and Tell*. Before each word, the decoder gives every place of the image a weight, and
 # reads the weighted mean of the vectors there. You build it, train it, and then ask the uncomfortable question: do the maps mean what they seem to mean?
 #
@@ -40,6 +42,7 @@ from satcourse import demo
 from satcourse.checks import reveal, seal, skip
 from satcourse.figures import show_photographs, use_page_style
 from satcourse.lessons.vectors import Vectors
+from satcourse.widgets.slides import Slides
 from satlib.data import images, scenes
 from satlib.data.batches import SameLengthBatches, pairs
 from satlib.data.features import Pixels
@@ -265,6 +268,28 @@ reveal("evenness of the map at T = 1, percent of ln 196", evenness)
 # %% [markdown]
 # At $T = 0.1$ both faces stand out, at $T = 0.03$ the framed eye has 78 percent of the weight. The plain dot product has tunnel vision: one
 # place on the *other* cat has all the weight, because a dot product rewards long vectors too.
+#
+# Between these temperatures nothing jumps. Turn the cosine's down yourself:
+
+
+# %% jupyter={"source_hidden": true}
+def map_at(T):
+    return weights(likeness[None] / T)[0]  # (196,)
+
+
+def draw_map_at(T):
+    figure, axis = plt.subplots(figsize=(3.4, 3.4))
+    axis.imshow(plots.lit(cats, map_at(T).view(1, 14, 14))[0])
+    frame(axis)
+    return figure
+
+
+def evenness_at(T):
+    alpha = map_at(T)
+    return f"{T:g}. H = {entropy(alpha):.2f}; the framed eye has {alpha[eye]:.0%}"
+
+
+Slides(draw_map_at, [1, 0.5, 0.2, 0.15, 0.1, 0.07, 0.05, 0.04, 0.03, 0.02, 0.01], "T", evenness_at)
 
 # %% [markdown]
 # ### Why a dot product must be scaled
@@ -1251,7 +1276,9 @@ print(
 # - A map can depend on all words before it but the last. Whether it does, only a test can say.
 # - A map follows its phrase, hardly its word: the neighbour's map is the rival that counts.
 # - A map shows which vectors were read. Whether a place mattered for a word, you learn by moving the light, and [notebook
-#   09](09_reading_the_model.ipynb) moves it in models that were trained for longer.
+#   10](10_reading_the_model.ipynb) moves it in models that were trained for longer.
+#
+# So do they mean it? **They show what was read for a phrase, hardly for a word; whether it mattered, only moving the light can tell.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a break, a control

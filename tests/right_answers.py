@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from satcourse.checks import reference
-from satcourse.checks.ex07 import END, OPPOSITES, ngrams
+from satcourse.checks.ex08 import END, OPPOSITES, ngrams
 from satcourse.widgets.steering import steered
 from satlib.data import scenes
 from satlib.evaluation import metrics
@@ -334,7 +334,10 @@ def by_a_sum_that_is_zero(energies, noise, temperature):
     return soft - (soft - hard).detach()
 
 
-@right("6.8")
+# --- 7: hard attention trained, and rewards -------------------------------------------------------
+
+
+@right("7.1")
 def satlibs_loss(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
     """From logits that are log-probabilities of two words: that of the caption, and the rest."""
     logits = torch.stack([log_p_word, torch.log1p(-log_p_word.exp())], 2)
@@ -347,7 +350,7 @@ def satlibs_loss(log_p_word, alphas, places, baseline, lambda_r, lambda_e):
     return module.eval()(output, torch.zeros_like(places)).loss
 
 
-@right("6.9")
+@right("7.2")
 def all_words_first(step, state, darts):
     """To the last dart, whether a caption has ended or not; what follows its end is masked."""
     words = torch.full((len(darts),), -1)
@@ -366,10 +369,10 @@ def all_words_first(step, state, darts):
     return told.masked_fill(over, 0), logs.masked_fill(over, 0.0).sum(1)
 
 
-# --- 7: decoding and judging ----------------------------------------------------------------------
+# --- 8: decoding and judging ----------------------------------------------------------------------
 
 
-@right("7.1")
+@right("8.1")
 def beam_as_a_table(next_words, width, longest):
     """A table of finished captions beside the living ones."""
     beams = {(): 0.0}
@@ -390,7 +393,7 @@ def beam_as_a_table(next_words, width, longest):
     return list(winner), done[winner]
 
 
-@right("7.2")
+@right("8.2")
 def nucleus_one_by_one(p, share):
     kept = torch.zeros(len(p), dtype=torch.bool)
     while p[kept].sum() < share:
@@ -398,14 +401,14 @@ def nucleus_one_by_one(p, share):
     return torch.where(kept, p, 0.0) / p[kept].sum()
 
 
-@right("7.3")
+@right("8.3")
 def union_of_references(caption, references, n):
     most = reduce(Counter.__or__, [ngrams(words, n) for words in references])
     matches = (ngrams(caption, n) & most).total()
     return float(matches) / max(1, len(caption) - n + 1)
 
 
-@right("7.4")
+@right("8.4")
 def exponential_of_the_mean_logarithm(captions, references, N):
     precisions = []
     for n in range(1, N + 1):
@@ -420,7 +423,7 @@ def exponential_of_the_mean_logarithm(captions, references, N):
     return math.exp(sum(map(math.log, precisions)) / N)
 
 
-@right("7.8")
+@right("8.8")
 def best_lie(references):
     """Every single change of every reference is tried."""
     tried = []
@@ -438,7 +441,7 @@ def best_lie(references):
     return max(tried, key=score)
 
 
-@right("7.9")
+@right("8.9")
 def harmonic_mean(said, there):
     common = [fact for fact in said if fact in there]
     if not common:
@@ -446,10 +449,10 @@ def harmonic_mean(said, there):
     return 2 / (len(said) / len(common) + len(there) / len(common))
 
 
-# --- 8: training for real -------------------------------------------------------------------------
+# --- 9: training for real -------------------------------------------------------------------------
 
 
-@right("8.1")
+@right("9.1")
 def as_cross_entropies(counts):
     logits = counts.clamp(min=1e-30).log()
     p = counts / counts.sum()
@@ -458,7 +461,7 @@ def as_cross_entropies(counts):
     return math.log(counts.numel()), entropy.item()
 
 
-@right("8.2")
+@right("9.2")
 def by_torchs_cross_entropy(decoder, optimiser, a, captions, steps):
     losses = []
     for _ in range(steps):
@@ -471,7 +474,7 @@ def by_torchs_cross_entropy(decoder, optimiser, a, captions, steps):
     return losses
 
 
-@right("8.3")
+@right("9.3")
 def as_satlib_sets_it(step, steps, warmup, highest):
     optimiser = torch.optim.SGD([nn.Parameter(torch.zeros(1))], highest)
     optimiser.param_groups[0]["base"] = highest
@@ -479,13 +482,13 @@ def as_satlib_sets_it(step, steps, warmup, highest):
     return optimiser.param_groups[0]["lr"]
 
 
-@right("8.4")
+@right("9.4")
 def shares_of_words(parts):
     words = [(y >= 0).sum().item() for y in parts]
     return [count / sum(words) for count in words]
 
 
-@right("8.5")
+@right("9.5")
 def sums_over_all_words(decoder, optimiser, scaler, parts, half, most):
     optimiser.zero_grad(set_to_none=False)
     total = 0.0
@@ -505,7 +508,7 @@ def sums_over_all_words(decoder, optimiser, scaler, parts, half, most):
     return total
 
 
-@right("8.5")
+@right("9.5")
 def empty_parts_passed_over(decoder, optimiser, scaler, parts, half, most):
     """The decoder does not run on a part without words."""
     optimiser.zero_grad()  # to None: so it shows when the first part of a step begins
@@ -513,7 +516,7 @@ def empty_parts_passed_over(decoder, optimiser, scaler, parts, half, most):
     return sums_over_all_words(decoder, optimiser, scaler, with_words, half, most)
 
 
-@right("8.7")
+@right("9.7")
 def faster_by_every_toss(ours, theirs):
     won = sum(a < b for a, b in zip(ours, theirs, strict=True))
     # If neither is faster, each pair is the toss of a fair coin.
@@ -522,10 +525,10 @@ def faster_by_every_toss(ours, theirs):
     return as_many / len(tosses) <= 0.05
 
 
-# --- 9: reading the model -------------------------------------------------------------------------
+# --- 10: reading the model -------------------------------------------------------------------------
 
 
-@right("9.1")
+@right("10.1")
 def by_distance(alpha, mask, tolerance):
     cell = (alpha == alpha.max()).nonzero()[0].tolist()
     sides = zip(cell, mask.shape, alpha.shape, strict=True)
@@ -535,20 +538,20 @@ def by_distance(alpha, mask, tolerance):
     return nearest <= tolerance
 
 
-@right("9.2")
+@right("10.2")
 def by_parts_covered(alpha, mask):
     h, w = alpha.shape
     cells = mask.float().unflatten(0, (h, -1)).unflatten(2, (w, -1))
     return (alpha.double() * cells.mean((1, 3))).sum()
 
 
-@right("9.3")
+@right("10.3")
 def normalised_counts(mask, h, w):
     pixels = mask.view(h, -1, w, mask.shape[1] // w).sum((1, 3))
     return functional.normalize(pixels.flatten().float(), 1, 0)
 
 
-@right("9.4")
+@right("10.4")
 def by_steered(decoder, a, words, alpha):
     """satlib's own decoder, whose map is replaced at the last place alone."""
     own_maps = a.new_zeros(*words.shape, a.shape[1])
@@ -557,7 +560,7 @@ def by_steered(decoder, a, words, alpha):
     return steered(decoder, given=given)(a, functional.pad(words, (0, 1))).logits[:, -1]
 
 
-@right("9.5")
+@right("10.5")
 def by_bootstrap(cured, placebos):
     draws = torch.randint(len(cured), (2000, len(cured)))
     for each in placebos:
@@ -568,10 +571,10 @@ def by_bootstrap(cured, placebos):
     return True
 
 
-# --- 10: from 2015 to now -------------------------------------------------------------------------
+# --- 11: from 2015 to now -------------------------------------------------------------------------
 
 
-@right("10.1")
+@right("11.1")
 def weights_one_by_one(q, k, heads, visible=None):
     width = q.shape[2] // heads
     result = q.new_zeros(len(q), heads, q.shape[1], k.shape[1])
@@ -587,13 +590,13 @@ def weights_one_by_one(q, k, heads, visible=None):
     return result
 
 
-@right("10.2")
+@right("11.2")
 def contexts_by_einsum(alpha, v):
     values = v.unflatten(2, (alpha.shape[1], -1))
     return torch.einsum("bhcl,blhe->bche", alpha, values).flatten(2)
 
 
-@right("10.3")
+@right("11.3")
 def visible_pair_by_pair(p, w):
     C = p + w
     visible = torch.zeros(C, C, dtype=torch.bool)
@@ -604,7 +607,7 @@ def visible_pair_by_pair(p, w):
     return visible
 
 
-@right("10.4")
+@right("11.4")
 def one_more_by_torch(q, k, v, kept, heads):
     keys = torch.hstack([kept[0], k])
     values = torch.hstack([kept[1], v])
@@ -614,7 +617,7 @@ def one_more_by_torch(q, k, v, kept, heads):
     return context.transpose(1, 2).flatten(2), [keys, values]
 
 
-@right("10.5")
+@right("11.5")
 def force_map_by_map(alpha, light, moved):
     result = alpha.clone()
     for b, t in (light.sum(2) > 0).nonzero().tolist():
@@ -622,19 +625,22 @@ def force_map_by_map(alpha, light, moved):
     return result
 
 
-@right("10.6")
-def gate_by_the_sigmoid(x, found, g):
-    # tanh g = 2 sigmoid(2 g) - 1
-    return torch.addcmul(x, (2 * g).sigmoid() * 2 - 1, found)
-
-
-@right("10.7")
+@right("11.6")
 def lost_head_by_head(stay, n):
     without = ~torch.eye(n).bool()
     return torch.tensor([stay(row) - stay(row | True) for row in without])
 
 
-@right("10.10")
+# --- 12: a vision-language model ------------------------------------------------------------------
+
+
+@right("12.1")
+def gate_by_the_sigmoid(x, found, g):
+    # tanh g = 2 sigmoid(2 g) - 1
+    return torch.addcmul(x, (2 * g).sigmoid() * 2 - 1, found)
+
+
+@right("12.3")
 def described_in_sentences(a):
-    captions, maps = reference("10.10")(a)
+    captions, maps = reference("12.3")(a)
     return [" ".join(words) for words in captions], maps.double()

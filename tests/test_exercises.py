@@ -141,7 +141,7 @@ ANSWERS = (
         "wrong shape: expected (), got (4,)",
     ),
     (
-        "10.3",
+        "11.3",
         lambda f, p, w: (p + w) * [0],
         "wrong shape: expected (4, 4), got (4,); given",
     ),
@@ -171,12 +171,12 @@ ANSWERS = (
         "a result holds its graph",
     ),
     (
-        "10.1",
+        "11.1",
         lambda f, q, k, h, *_: f(q, k, h),
         "These are the numbers without the masked_fill of visible (",
     ),
     (
-        "10.8",
+        "11.7",
         lambda f, k, h: [h * x for x in f(k, h)],
         "the mean over the sizes is missing",
     ),
@@ -226,12 +226,12 @@ ANSWERS = (
     # Another alpha would have a row of zeros, which multinomial refuses.
     ("6.1", lambda f, alpha, darts: alpha.multinomial(1)[:, 0], "darts plays no part in it ("),
     ("6.2", lambda f, p, q, *x: (p(()), 0), "path[:0] is empty"),
-    ("6.8", lambda f, p, a, *x: f(p, a, *x) + (a * a.log()).sum() * 0, "not a number"),
+    ("7.1", lambda f, p, a, *x: f(p, a, *x) + (a * a.log()).sum() * 0, "not a number"),
     ("4.8", lambda f, *x: (f(*x), x[1]), "expected 1, as tensors: logits"),
     ("5.8", lambda f, nll, t: f(nll.flip(0), t), "a cost is what the penalty adds"),
     ("5.1", lambda f, C, L: max(0, L - C), "expected less: share out"),
     ("5.1", lambda f, C, L: f(C, L) / 2, "expected more: C words"),
-    ("10.6", lambda f, x, *y: x.copy_(f(x, *y)), "it changes its input x"),
+    ("12.1", lambda f, x, *y: x.copy_(f(x, *y)), "it changes its input x"),
     ("5.2", lambda f, x: f(x).detach().numpy(), "keep to tensors"),
     # A tie, a zero, a silent caption, a capital, a list for a prefix.
     ("0.1", lambda f, p, q: f(p + 1e-6, q), "labels that live wrongly: 1"),
@@ -240,18 +240,18 @@ ANSWERS = (
         lambda f, signal, modules, pooled: f(signal, modules, pooled[1:]),
         "it raises IndexError: pop from empty list; more is taken off the list than is in it",
     ),
-    ("7.4", lambda f, *x: 1 / (1 / f(*x)), "it raises ZeroDivisionError"),
+    ("8.4", lambda f, *x: 1 / (1 / f(*x)), "it raises ZeroDivisionError"),
     (
-        "7.7",
+        "8.7",
         lambda f, x, y: f(*zip(*filter(all, zip(x, y, strict=True)), strict=True)),
         "captions that say nothing are left out",
     ),
-    ("7.8", lambda f, x: f(x).title(), "the lie is not in small letters"),
-    ("7.1", lambda f, words, *x: words(["a"]), "next_words wants a tuple"),
-    ("7.9", lambda f, *x: 100 * f(*x), "100 times what is asked for: percent, and not a share?"),
+    ("8.8", lambda f, x: f(x).title(), "the lie is not in small letters"),
+    ("8.1", lambda f, words, *x: words(["a"]), "next_words wants a tuple"),
+    ("8.9", lambda f, *x: 100 * f(*x), "100 times what is asked for: percent, and not a share?"),
     ("0.1", lambda f, *x: f(*x).nonzero()[:, 0], "these are the places of True"),
-    ("10.3", lambda f, *x: f(*x).float(), "True or False is asked for, not numbers"),
-    ("10.4", lambda f, *x: [f(*x)[0], *f(*x)[1]], "all are there, but some of them belong"),
+    ("11.3", lambda f, *x: f(*x).float(), "True or False is asked for, not numbers"),
+    ("11.4", lambda f, *x: [f(*x)[0], *f(*x)[1]], "all are there, but some of them belong"),
 )
 
 
@@ -275,7 +275,7 @@ class TestWhatIsSaid:
             assert f"{id} is right" in text, text
 
     def test_a_loss_that_is_cut_off(self):
-        for id in ("6.3", "6.8"):
+        for id in ("6.3", "7.1"):
             for cut in (torch.Tensor.detach, torch.Tensor.item):
                 text = verdict(id, lambda *x, id=id, cut=cut: cut(reference(id)(*x)))
                 assert text.startswith(f"{id} is wrong: nothing is left to learn from: ")

@@ -28,7 +28,7 @@ from satcourse.checks.correction import first_change
 from satcourse.checks.task import Answer, Case, CutOff, Task
 from satlib.errors import SatlibError
 
-CHAPTERS = range(11)  # the notebooks, each of which has exercises
+CHAPTERS = range(13)  # the notebooks, each of which has exercises
 RED, GREEN, GREY, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[90m", "\x1b[0m"
 # The latest verdict on each exercise that was checked in this process: "done", "wrong" or "blank".
 _VERDICTS: dict[str, str] = {}

@@ -1,742 +1,504 @@
-"""Exercises of notebook 10: attention with heads, light moved in some, a gate, questions and
-rewards; and the project.
+"""Exercises of notebook 10: maps measured, a map that a person would draw, a look by force, and a
+cure on trial.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from functools import cache, partial
-from itertools import permutations, product
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from satcourse.checks import ex02
-from satcourse.checks.task import Answer, Case, distribution, exercise, numbers, with_gradients
-from satcourse.lessons.vectors import Vectors
-from satlib.data import scenes
-from satlib.data.features import Pixels
-from satlib.data.images import SIZE
-from satlib.evaluation.plots import END_LABEL
-from satlib.model import installed, transformer
-from satlib.model.captioner import Captioner
+from satcourse.checks.task import Answer, distribution, exercise, numbers
+from satcourse.widgets.steering import steered
+from satlib.model.decoder import Decoder
+from satlib.recipe import DecoderConfig
 
-B, C, L, d, HEADS = 2, 3, 5, 8, 2
-SCENES, SEED = 100, 1_000_000  # of the project's check: scenes that no notebook has seen
-WORDS_BAR = 160  # objects of 200 named right
-MAPS_BAR = 0.5  # the share of the words whose map peaks on the object
-PASSES = "both bars are passed"
+
+def _disc(y: float, x: float, radius: float, side: int = 56) -> Tensor:
+    there = torch.arange(side)
+    squared = (there[:, None] - y) ** 2 + (there - x) ** 2
+    return squared <= radius**2
 
 
 @exercise(
     "10.1",
-    "Where the heads look",
+    "Does it point there?",
     difficulty=2,
     minutes=8,
-    equation="Vaswani et al., section 3.2",
+    equation="Zhang et al., section 4",
 )
-def weights(q: Tensor, k: Tensor, heads: int, visible: Tensor | None = None) -> Tensor:
-    """The softmax of q . k / sqrt(d / heads) over the visible keys; each head has d / heads
-    neighbouring numbers: (B, heads, C, L).
+def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    """Whether any pixel of the object is within `tolerance` of the middle of the heaviest of
+    alpha's cells, H/h by W/w pixels.
     """
-    e = _energies(q, k, heads)
-    if visible is not None:
-        # Before the softmax, so that the visible keys alone share the weight.
-        e = e.masked_fill(~visible, -torch.inf)
-    return torch.softmax(e, -1)
+    w = alpha.shape[1]
+    row, column = divmod(int(alpha.argmax()), w)
+    away = mask.nonzero() - _middle(alpha, mask, row, column)  # (N, 2), of each pixel
+    return bool((away.norm(dim=1) <= tolerance).any())
 
 
-def _energies(q: Tensor, k: Tensor, heads: int) -> Tensor:
-    q = transformer.split(q, heads)  # (B, heads, C, d / heads)
-    k = transformer.split(k, heads)  # (B, heads, L, d / heads)
-    # A dot product of n terms of variance 1 has the variance n.
-    return q @ k.mT / math.sqrt(q.shape[-1])
+def _middle(alpha: Tensor, mask: Tensor, row: float, column: float) -> Tensor:
+    """Where the middle of a cell is, in pixels: (2,)."""
+    h, w = alpha.shape
+    H, W = mask.shape
+    # The middle of pixel 0 is at 0, half a pixel from the edge of the picture.
+    y = (row + 0.5) * H / h - 0.5
+    x = (column + 0.5) * W / w - 0.5
+    return torch.tensor([y, x])
 
 
-def _queries_and_keys() -> list[Case]:
-    q = numbers(B, C, d)
-    k = numbers(B, L, d, seed=1)
+def _peaked(row: int, column: int, seed: int = 0, h: int = 7) -> Tensor:
+    alpha = distribution(h * 7, seed=seed).view(h, 7) * 0.6
+    alpha[row, column] += 0.4
+    return alpha
 
-    # Words that look at words: as many queries as keys, and a mask.
-    large_q = numbers(B, 4, d, seed=2, scale=3)
-    large_k = numbers(B, 4, d, seed=3, scale=3)
+
+def _games() -> list[tuple[Tensor, Tensor, float]]:
+    above = _peaked(1, 5)
+    central = _peaked(3, 3)
+    cell_2_2 = _peaked(2, 2)  # its middle is at 19.5, 19.5
+    wide = _peaked(2, 5, h=4)  # 4 x 7 cells on 28 x 56 pixels: not square
     return [
-        (q, k, HEADS),
-        (large_q, large_k, 4, visible(0, 4)),
+        (above, _disc(12, 40, 9), 1.0),
+        # Row and column exchanged.
+        (above, _disc(43, 12, 6), 1.0),
+        # Just near enough, and just not.
+        (central, _disc(27.5, 41, 9), 6.0),
+        (central, _disc(27.5, 41, 9), 5.0),
+        # The object is at the corner of the cell.
+        (_peaked(5, 2), _disc(40, 16, 2), 1.0),
+        # One pixel, half a pixel from the middle on both axes.
+        (cell_2_2, _disc(19, 19, 0), 0.75),
+        (cell_2_2, _disc(20, 20, 0), 0.75),
+        # Within 5 along each axis, but not across.
+        (cell_2_2, _disc(15, 15, 0), 5.0),
+        (wide, _disc(17, 43.5, 1)[:28], 1.0),
+        # Where the peak would be if the grid were square.
+        (wide, _disc(17, 38, 1)[:28], 1.0),
+        # Near enough only if the middle, at 17 and 43.5, is rounded.
+        (wide, _disc(14, 44, 0)[:28], 3.02),
+        # Just as far as the tolerance.
+        (wide, _disc(19, 45, 0)[:28], 2.5),
     ]
 
 
-# Each of the next three multiplies q by what undoes, repeats or changes the division.
-def _not_divided(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
-    root = math.sqrt(d / heads)
-    return weights(q * root, k, heads, *mask)
+def _peak(alpha: Tensor) -> tuple[int, int]:
+    return divmod(int(alpha.argmax()), alpha.shape[1])
 
 
-def _divided_twice(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
-    root = math.sqrt(d / heads)
-    return weights(q / root, k, heads, *mask)
+def _near(place: Tensor, mask: Tensor, tolerance: float) -> bool:
+    away = mask.nonzero() - place
+    return bool((away.norm(dim=1) <= tolerance).any())
 
 
-def _hidden_at_0(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
-    e = _energies(q, k, heads)
-    if mask:
-        e = e.masked_fill(~mask[0], 0.0)
-    return torch.softmax(e, -1)
+def _without_half_a_pixel(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    place = _middle(alpha, mask, *_peak(alpha)) + 0.5
+    return _near(place, mask, tolerance)
 
 
-def _cut_without_transposing(q: Tensor, k: Tensor, heads: int, *mask: Tensor) -> Tensor:
-    def cut(x: Tensor) -> Tensor:
-        parts = x.reshape(len(x), heads, x.shape[1], -1)
-        # Joined as they should have been cut: `weights` cuts them into the same parts.
-        return transformer.joined(parts)
-
-    return weights(cut(q), cut(k), heads, *mask)
+def _corner(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    row, column = _peak(alpha)
+    place = _middle(alpha, mask, row - 0.5, column - 0.5)
+    return _near(place, mask, tolerance)
 
 
-weights.says = "two heads and four, with and without a mask, large energies; the gradients"
-weights.cases = _queries_and_keys
-weights.observe = with_gradients("q", "k")
-weights.mistakes = {
-    "the energies are not divided by the square root of d / heads": _not_divided,
-    "the energies are divided by d / heads: divide by its square root": _divided_twice,
-    "divided by the root of d: each head's dot product has only d / heads terms": (
-        lambda q, k, heads, *mask: weights(q / math.sqrt(heads), k, heads, *mask)
+def _exchanged(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    place = _middle(alpha, mask, *_peak(alpha)).flip(0)
+    return _near(place, mask, tolerance)
+
+
+def _divided_by_h(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    h = alpha.shape[0]
+    row, column = divmod(int(alpha.argmax()), h)
+    place = _middle(alpha, mask, row, column)
+    return _near(place, mask, tolerance)
+
+
+def _middle_of_the_object(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    away = mask.nonzero() - _middle(alpha, mask, *_peak(alpha))
+    return bool(away.mean(0).norm() <= tolerance)
+
+
+def _along_each_axis(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    away = mask.nonzero() - _middle(alpha, mask, *_peak(alpha))
+    return bool((away.abs().amax(1) <= tolerance).any())
+
+
+def _rounded(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
+    return _near(_middle(alpha, mask, *_peak(alpha)).round(), mask, tolerance)
+
+
+def _game_in_words(alpha: Tensor, mask: Tensor, tolerance: float) -> str:
+    # All of these maps have 7 columns.
+    row = alpha.argmax() // 7
+    column = alpha.argmax() % 7
+    middle = mask.nonzero().float().mean(0).tolist()
+    return (
+        f"its peak in row {row}, column {column} of {tuple(alpha.shape)}, "
+        f"tolerance = {tolerance:g}, the object around {middle}"
+    )
+
+
+points_at.says = "twelve games, hits and misses, by a hair too"
+points_at.cases = _games
+points_at.given = _game_in_words
+points_at.mistakes = {
+    "the - 1/2 is missing: pixel 0 has its own middle at 0": _without_half_a_pixel,
+    "this is the upper left corner of the heaviest cell: take its middle": _corner,
+    "row and column are exchanged: `mask.nonzero()` has the row first": _exchanged,
+    "a row has w cells: `divmod` by w; each is W / w wide": _divided_by_h,
+    "one pixel is enough: not the middle, nor all": _middle_of_the_object,
+    "a tolerance is a distance, by Pythagoras": _along_each_axis,
+    "a squared distance: its root is what the tolerance is for": (
+        lambda alpha, mask, tolerance: points_at(alpha, mask, tolerance**0.5)
     ),
-    "hidden keys have the energy 0, a weight too: make it minus infinity": _hidden_at_0,
-    "True is visible: hide the others": (
-        lambda q, k, heads, *mask: weights(q, k, heads, *(~seen for seen in mask))
+    "the middle is rounded: it may lie between two pixels": _rounded,
+    "an object just as far as the tolerance is within it: `<=`, not `<`": (
+        lambda alpha, mask, tolerance: points_at(alpha, mask, tolerance - 1e-4)
     ),
-    "cut into heads in the wrong order: "
-    "first (B, C, heads, d / heads), then exchange C and heads": _cut_without_transposing,
+    "one pixel alone is asked: is any pixel of the object as near as the tolerance?": (
+        lambda alpha, mask, tolerance: _rounded(alpha, mask, 0.0)
+    ),
 }
 
 
 @exercise(
     "10.2",
-    "What the heads read",
+    "How much of a map is on an object?",
     difficulty=2,
-    minutes=6,
-    equation="Vaswani et al., section 3.2.2",
+    minutes=8,
+    equation="Liu et al. (2017)",
 )
-def read(alpha: Tensor, v: Tensor) -> Tensor:
-    """Each head reads its own share of the values (B, L, d), d / heads neighbours, and the shares
-    are joined: (B, C, d).
+def mass_on(alpha: Tensor, mask: Tensor) -> float:
+    """The sum of the weights on an object, where each weight is shared evenly by the pixels of its
+    cell.
     """
-    heads = alpha.shape[1]
-    shares = transformer.split(v, heads)  # (B, heads, L, d / heads)
-    return transformer.joined(alpha @ shares)
+    h, w = alpha.shape
+    return float((alpha * _covered(mask, h, w)).sum())
 
 
-read.says = "two heads and three, each with its share; the gradients"
-read.cases = lambda: [
-    (distribution(B, HEADS, C, L, sharp=2), numbers(B, L, d, seed=1)),
-    (distribution(1, 3, 4, 4, seed=2, sharp=2), numbers(1, 4, 6, seed=3)),
-]
-read.observe = with_gradients("alpha", "v")
-read.mistakes = {
-    "the maps are averaged: each head reads its own share of v": (
-        lambda alpha, v: alpha.mean(1) @ v
+def _covered(mask: Tensor, h: int, w: int) -> Tensor:
+    """The part of each cell that the object covers: (h, w)."""
+    return functional.adaptive_avg_pool2d(mask[None].double(), (h, w))[0]
+
+
+def _touched(mask: Tensor, h: int, w: int) -> Tensor:
+    """1 where the object covers any part of a cell."""
+    return _covered(mask, h, w).ceil()
+
+
+def _covered_corners(mask: Tensor, h: int, w: int) -> Tensor:
+    """1 where the object covers the upper left pixel of a cell."""
+    H, W = mask.shape
+    return mask[:: H // h, :: W // w].double()
+
+
+def _small_wide_disc() -> Tensor:
+    # 16 x 32 pixels, for a grid of 2 x 4 cells.
+    return _disc(6, 13, 7, side=32)[:16]
+
+
+def _maps_and_discs() -> list[tuple[Tensor, Tensor]]:
+    uniform = torch.full((7, 7), 1 / 49)
+    two_by_four = distribution(8, seed=3).view(2, 4)
+    return [
+        (_peaked(1, 5), _disc(12, 43, 9)),
+        (uniform, _disc(28, 28, 10)),
+        (two_by_four, _small_wide_disc()),
+    ]
+
+
+def _mass_touched(alpha: Tensor, mask: Tensor) -> float:
+    return float((alpha * _touched(mask, *alpha.shape)).sum())
+
+
+def _mass_at_corners(alpha: Tensor, mask: Tensor) -> float:
+    return float((alpha * _covered_corners(mask, *alpha.shape)).sum())
+
+
+def _smoothly(alpha: Tensor, mask: Tensor) -> float:
+    pixels = functional.interpolate(alpha[None, None], mask.shape, mode="bilinear")[0, 0]
+    return float(pixels[mask].sum() / pixels.sum())
+
+
+def _side(alpha: Tensor, mask: Tensor) -> int:
+    """Of a cell, in pixels."""
+    return len(mask) // len(alpha)
+
+
+_TOUCHED = "a cell that the object only touches counts whole: count the part that it covers"
+_CORNER = "of each cell one pixel is asked: count the part that the object covers"
+mass_on.says = "three maps and discs"
+mass_on.cases = _maps_and_discs
+mass_on.mistakes = {
+    _TOUCHED: _mass_touched,
+    _CORNER: _mass_at_corners,
+    "enlarged smoothly, weights flow into other cells: each stays in its own": _smoothly,
+    "the mean weight of the object's cells: each weight is shared by its cell's pixels": (
+        lambda alpha, mask: mass_on(alpha, mask) * _side(alpha, mask) ** 2 / mask.sum().item()
     ),
-    "the shares are averaged: they are joined, side by side": (
-        lambda alpha, v: (alpha @ transformer.split(v, alpha.shape[1])).mean(1)
-    ),
-    "each head reads all of v, and all are added: it reads d / heads neighbours of v": (
-        lambda alpha, v: alpha.sum(1) @ v
-    ),
-    "each head reads all of v, and all are joined: it reads d / heads neighbours of v": (
-        lambda alpha, v: transformer.joined(alpha @ v[:, None])
-    ),
-    "a head's numbers are neighbours: cut v into (heads, d / heads), not (d / heads, heads)": (
-        lambda alpha, v: read(alpha, v.unflatten(2, (-1, alpha.shape[1])).mT.flatten(2))
-    ),
-    "v is cut in the wrong order: "
-    "first (B, L, heads, d / heads), then exchange L and heads": lambda alpha, v: read(
-        alpha, transformer.joined(v.reshape(len(v), alpha.shape[1], v.shape[1], -1))
+    "the map is repeated as a whole: each cell becomes a block, `repeat_interleave`": (
+        lambda alpha, mask: float(
+            alpha.repeat(_side(alpha, mask), _side(alpha, mask))[mask].sum()
+            / _side(alpha, mask) ** 2
+        )
     ),
 }
 
 
-@exercise(
-    "10.3",
-    "Who may look at whom",
-    difficulty=1,
-    minutes=4,
-    equation="Vaswani et al., section 3.2.3",
-)
-def visible(places: int, words: int) -> Tensor:
-    """True where the row may look at the column: places at all places, words at all places and the
-    words up to themselves.
+@exercise("10.3", "The map that a person would draw", difficulty=2, minutes=8)
+def over(mask: Tensor, h: int, w: int) -> Tensor:
+    """A map (h * w,) that is even over an object's pixels: each cell by the part of it that is
+    covered; it sums to 1.
     """
-    mask = torch.ones(places + words, places + words).tril() > 0
-    # Places have no order: all of them are there from the start.
-    mask[:places, :places] = True
-    return mask
+    return _as_a_map(_covered(mask, h, w))
 
 
-def _not_at_itself(places: int, words: int) -> Tensor:
-    is_word = torch.arange(places + words) >= places
-    return visible(places, words) & ~torch.diag(is_word)
+def _as_a_map(cells: Tensor) -> Tensor:
+    weights = cells.float().flatten()
+    return weights / weights.sum()
 
 
-def _words_to_come(places: int, words: int) -> Tensor:
-    is_word = torch.arange(places + words) >= places
-    # Words look at everything, and everything looks at places.
-    return is_word.unsqueeze(1) | ~is_word
+def _over_touched(mask: Tensor, h: int, w: int) -> Tensor:
+    return _as_a_map(_touched(mask, h, w))
 
 
-visible.says = "words alone, and words after places"
-visible.cases = lambda: [
-    (0, 4),
-    (3, 2),
-    (2, 5),
+def _over_corners(mask: Tensor, h: int, w: int) -> Tensor:
+    return _as_a_map(_covered_corners(mask, h, w))
+
+
+def _wrong_view(mask: Tensor, h: int, w: int) -> Tensor:
+    H, W = mask.shape
+    return _as_a_map(mask.float().view(h, w, H // h, W // w).mean((2, 3)))
+
+
+def _mean_over_cells(mask: Tensor, h: int, w: int) -> Tensor:
+    H, W = mask.shape
+    return _as_a_map(mask.float().view(h, H // h, w, W // w).mean((0, 2)))
+
+
+over.says = "three discs, one on a grid that is not square"
+over.cases = lambda: [
+    (_disc(12, 43, 9), 7, 7),
+    (_disc(20, 30, 15), 4, 4),
+    (_small_wide_disc(), 2, 4),
 ]
-visible.mistakes = {
-    "a place sees only those before it: the whole picture was there first": (
-        lambda places, words: torch.ones(places + words, places + words).tril() > 0
+over.mistakes = {
+    _TOUCHED: _over_touched,
+    _CORNER: _over_corners,
+    "the view mixes rows and columns: (h, H / h, w, W / w), and the mean over 1 and 3": _wrong_view,
+    "the mean goes from cell to cell: it goes over the pixels of one": _mean_over_cells,
+    "the mean is over pixels of many cells: it is over those of one": (
+        lambda mask, h, w: _as_a_map(mask.float().view(len(mask) // h, h, -1, w).mean((0, 2)))
     ),
-    "a word may look at itself": _not_at_itself,
-    "a word sees those after it: that is the caption which it should predict": _words_to_come,
-    "words see no places: each looks at all of them": (
-        lambda places, words: torch.block_diag(visible(places, 0), visible(0, words)) == 1
+    "a softmax gives every cell a share: divide by the sum": (
+        lambda mask, h, w: _covered(mask, h, w).float().flatten().softmax(0)
     ),
-    "places look at words: they look at places alone": (
-        lambda places, words: (
-            visible(places, words) | (torch.arange(places + words) < places).unsqueeze(1)
-        )
+    "a cell that is mostly covered counts whole: count the part that is": (
+        lambda mask, h, w: _as_a_map(_covered(mask, h, w) > 0.5)
     ),
 }
 
 
 @exercise(
     "10.4",
-    "Keys and values, kept",
-    difficulty=2,
-    minutes=8,
-    equation="Shazeer, 2019",
-)
-def one_more(
-    q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int
-) -> tuple[Tensor, Any]:
-    """What the newest word reads of all words up to itself, with `heads` heads; and all their keys
-    and values, (B, t + 1, d).
-    """
-    kept_keys, kept_values = kept
-    keys = torch.cat([kept_keys, k], 1)
-    values = torch.cat([kept_values, v], 1)
-    # Without a mask: none of the words that are kept comes later.
-    return read(weights(q, keys, heads), values), (keys, values)
-
-
-def _newest_word(t: int, heads: int) -> Case:
-    """A word after t others."""
-    q, k, v = numbers(3, B, 1, d)
-    kept = tuple(numbers(2, B, t, d, seed=1))
-    return q, k, v, kept, heads
-
-
-def _itself_missing(
-    q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], heads: int
-) -> tuple[Tensor, Any]:
-    keys, values = kept
-    _, kept_now = one_more(q, k, v, kept, heads)
-    return read(weights(q, keys, heads), values), kept_now
-
-
-one_more.says = "the first word and the fourth"
-one_more.parts = ("what it reads", "what is kept")
-one_more.cases = lambda: [
-    _newest_word(t=3, heads=HEADS),
-    _newest_word(t=0, heads=4),
-]
-one_more.mistakes = {
-    "the word itself is missing: keep its key and value before it reads": _itself_missing,
-    "only the newest word is kept: keep the others, too": (
-        lambda q, k, v, *rest: (one_more(q, k, v, *rest)[0], (k, v))
-    ),
-    "the newest word is not kept: return the longer keys and values": (
-        lambda q, k, v, kept, heads: (one_more(q, k, v, kept, heads)[0], kept)
-    ),
-    "the new value is joined to the keys: values to the values that are kept": (
-        lambda q, k, v, kept, heads: one_more(q, k, v, (kept[0], kept[0]), heads)
-    ),
-    "join along the axis of the words, 1: axis 0 is the batch": (
-        lambda q, k, v, kept, heads: torch.cat([kept[0], k])
-    ),
-}
-
-
-@exercise(
-    "10.5",
-    "Move the light in some heads",
-    difficulty=2,
-    minutes=6,
-    equation="notebook 09",
-)
-def force(alpha: Tensor, light: Tensor, moved: Tensor) -> Tensor:
-    """The maps (B, heads, C, L), in the moved heads replaced by the word's light (B, C, L); where
-    that is all zeros, their own.
-    """
-    # A map sums to 1; zeros ask for the model's own.
-    has_light = light.sum(-1, keepdim=True) > 0  # (B, C, 1)
-    changed = has_light.unsqueeze(1) & moved.view(-1, 1, 1)  # (B, heads, C, 1)
-    return torch.where(changed, light.unsqueeze(1), alpha)
-
-
-def _lights(*words: int, seed: int = 0) -> Tensor:
-    """Maps (B, C, L) of some words, dark at their first place; zeros of others."""
-    light = torch.zeros(B, C, L)
-    light[:, list(words), 1:] = distribution(B, len(words), L - 1, seed=seed, sharp=2)
-    # The same word of another caption keeps its light.
-    light[0, words[0]] = 0
-    return light
-
-
-def _lit_captions() -> list[tuple[Tensor, Tensor, Tensor]]:
-    two_of_four = torch.tensor([True, False, False, True])
-    all_three = torch.tensor([True, True, True])
-    return [
-        (distribution(B, 4, C, L), _lights(1), two_of_four),
-        (distribution(B, 3, C, L, seed=1), _lights(0, 2, seed=2), all_three),
-    ]
-
-
-force.says = "some heads and all, some words, and rows of zeros"
-force.cases = _lit_captions
-force.mistakes = {
-    "a row of zeros means that the maps stay": (
-        lambda alpha, light, moved: torch.where(moved.view(-1, 1, 1), light.unsqueeze(1), alpha)
-    ),
-    "`moved` has a place for each head: its axis is the one after the batch's": (
-        lambda alpha, light, moved: alpha * moved.view(-1, 1)
-    ),
-    "the other heads are moved: True in `moved` is a head that gets the light": (
-        lambda alpha, light, moved: force(alpha, light, ~moved)
-    ),
-}
-
-
-@exercise(
-    "10.6",
-    "A gate that starts closed",
-    difficulty=1,
-    minutes=3,
-    equation="Alayrac et al., section 2.2",
-)
-def gated(x: Tensor, found: Tensor, g: Tensor) -> Tensor:
-    """All of x (B, C, d), and added to it tanh(g) times what was found."""
-    return x + torch.tanh(g) * found
-
-
-def _gates() -> list[tuple[Tensor, Tensor, Tensor]]:
-    x = numbers(B, C, d)
-    found = numbers(B, C, d, seed=1)
-    return [
-        (x, found, torch.tensor(-2.0)),
-        (x, found, torch.tensor(0.8)),
-        # Shut: what was found adds nothing, but the gate has a gradient.
-        (x, found, torch.tensor(0.0)),
-    ]
-
-
-gated.says = "a gate that is shut, open and negative; the gradients"
-gated.cases = _gates
-gated.observe = with_gradients("x", "found", "g")
-gated.mistakes = {
-    "a sigmoid is half open at g = 0: with tanh it is shut": (
-        lambda x, found, g: x + torch.sigmoid(g) * found
-    ),
-    "without the tanh nothing keeps it below 1": (lambda x, found, g: x + g * found),
-    "x is shut out as the gate opens: all of x stays": (
-        lambda x, found, g: x + torch.tanh(g) * (found - x)
-    ),
-    "the gate is at x: it is for what was found": lambda x, found, g: torch.tanh(g) * x + found,
-    "x is behind the gate, too: it is for what was found alone": (
-        lambda x, found, g: torch.tanh(g) * (x + found)
-    ),
-    "the tanh of the product: of g alone, and then times what was found": (
-        lambda x, found, g: x + torch.tanh(g * found)
-    ),
-}
-
-
-@exercise(
-    "10.7",
-    "The head without a vote",
-    difficulty=2,
-    minutes=8,
-    equation="notebook 10",
-)
-def heard(stay: Callable[[Tensor], float], heads: int) -> list[float]:
-    """What stays if only this head keeps its map, minus what stays if none does, for each head."""
-    # What stays in the dark is no head's merit: the words before give it away.
-    dark = stay(_all(heads))
-    return [stay(~_only(head, heads)) - dark for head in range(heads)]
-
-
-def _all(heads: int) -> Tensor:
-    return torch.ones(heads) > 0
-
-
-def _only(head: int, heads: int) -> Tensor:
-    """True for this head alone: (heads,)."""
-    return torch.arange(heads) == head
-
-
-def _jury(dark: float, *speakers: tuple[float, list[int]]) -> Callable[[Tensor], float]:
-    """What stays: `dark`, and more for each group of like heads of which one sees."""
-
-    def stay(moved: Tensor) -> float:
-        result = dark
-        for share, group in speakers:
-            if not moved[group].all():
-                result += share
-        return result
-
-    return stay
-
-
-def _juries() -> list[tuple[Callable[[Tensor], float], int]]:
-    # Head 3 is mute.
-    of_five = _jury(10, (30, [0]), (50, [1, 2, 4]))
-    # Head 2 disturbs.
-    of_three = _jury(20, (60, [0, 1]), (-5, [2]))
-    return [
-        (of_five, 5),
-        (of_three, 3),
-    ]
-
-
-def _as_a_list(answer: Answer, *inputs: Any) -> Any:
-    # A tensor of the right numbers is as good as a list of them.
-    result = answer(*inputs)
-    return result.tolist() if isinstance(result, Tensor) else result
-
-
-def _lost_without_it(stay: Callable[[Tensor], float], heads: int) -> list[float]:
-    everything = stay(~_all(heads))
-    return [everything - stay(_only(head, heads)) for head in range(heads)]
-
-
-def _blind_alone(stay: Callable[[Tensor], float], heads: int) -> list[float]:
-    dark = stay(_all(heads))
-    return [stay(_only(head, heads)) - dark for head in range(heads)]
-
-
-heard.says = "heads that say the same are heard, a mute one is not, and one disturbs"
-heard.cases = _juries
-heard.observe = _as_a_list
-heard.mistakes = {
-    "the artefact lives: heads that say the same look mute while the others speak; "
-    "blind all but one": _lost_without_it,
-    "`moved` are those that lose their maps": _blind_alone,
-    "a mute head scores: take away what stays with all heads blind": (
-        lambda stay, heads: [stay(~_only(head, heads)) for head in range(heads)]
-    ),
-    "heads are counted from 0, not from 1": (
-        lambda stay, heads: [
-            stay(~_only(head + 1, heads)) - stay(_all(heads)) for head in range(heads)
-        ]
-    ),
-    "percent of what stays in the dark: the difference itself is asked": (
-        lambda stay, heads: [100 * more / stay(_all(heads)) for more in heard(stay, heads)]
-    ),
-    "what stays with all maps is taken away: take away what stays with none": (
-        lambda stay, heads: [
-            stay(~_only(head, heads)) - stay(~_all(heads)) for head in range(heads)
-        ]
-    ),
-    "True in `moved` loses its map: here it means that it keeps it": (
-        lambda *inputs: [-lost for lost in _lost_without_it(*inputs)]
-    ),
-}
-
-
-@exercise(
-    "10.8",
-    "Whose merit it is",
-    difficulty=2,
-    minutes=8,
-    equation="Shapley, 1953",
-)
-def shapley(kept: Sequence[float], heads: int) -> list[float]:
-    """What each head adds when it is seated, the mean over all orders: head 0 is the last bit of n
-    in kept[n].
-    """
-    orders = [*permutations(range(heads))]
-    values = [0.0] * heads
-    for order in orders:
-        seated = 0  # a bit for each head
-        for head in order:
-            # What a head adds depends on who was seated before it.
-            with_it = seated | 1 << head
-            values[head] += (kept[with_it] - kept[seated]) / len(orders)
-            seated = with_it
-    return values
-
-
-def _games() -> list[tuple[Sequence[float], int]]:
-    # Together the two get 2 more than the sum of what each gets alone.
-    pair = [0, 1, 2, 5]
-    # Of heads 0 and 1 either will do; head 2 adds 1 alone, and 3 to one of them.
-    twins = [3, 9, 9, 9, 4, 12, 12, 12]
-    return [
-        (pair, 2),
-        (twins, 3),
-        (numbers(8).tolist(), 3),
-        (numbers(16, seed=1).tolist(), 4),
-    ]
-
-
-def _lost_if_it_leaves(kept: Sequence[float], heads: int) -> list[float]:
-    # ~(1 << head) counts from the end: all bits but this one.
-    return [kept[-1] - kept[~(1 << head)] for head in range(heads)]
-
-
-def _of_coalitions(
-    weight: Callable[[int, int], float], kept: Sequence[float], heads: int
-) -> list[float]:
-    """What each head adds to all that may be seated before it, by a weight of their number."""
-    values = [0.0] * heads
-    for head, seated in product(range(heads), range(2**heads)):
-        with_it = seated | 1 << head
-        if with_it != seated:
-            share = weight(heads, seated.bit_count())
-            values[head] += share * (kept[with_it] - kept[seated])
-    return values
-
-
-shapley.says = (
-    "four games of two to four heads: twins, a pair that works only together, one that disturbs"
-)
-shapley.cases = _games
-shapley.observe = _as_a_list
-shapley.mistakes = {
-    "this is what is lost without each head": _lost_if_it_leaves,
-    "all groups count alike (Banzhaf): those of middle size come up in fewer orders": partial(
-        _of_coalitions, lambda heads, before: 2.0 ** (1 - heads)
-    ),
-    "the m before it are drawn from the others: comb(heads - 1, m), not comb(heads, m)": partial(
-        _of_coalitions, lambda heads, before: 1 / heads / math.comb(heads, before)
-    ),
-    "the mean over the sizes is missing: divide by `heads`, too": partial(
-        _of_coalitions, lambda heads, before: 1 / math.comb(heads - 1, before)
-    ),
-    "a group before a head cannot have all heads: head 0 is bit 1, head 1 bit 2, head 2 bit 4": (
-        lambda kept, heads: 1 / math.comb(heads - 1, heads)
-    ),
-    "one order alone: the mean over all orders is asked for": lambda kept, heads: [
-        kept[2 ** (head + 1) - 1] - kept[2**head - 1] for head in range(heads)
-    ],
-}
-
-
-@exercise(
-    "10.9",
-    "Better than its group",
-    difficulty=1,
-    minutes=5,
-    equation="Liu et al., 2025",
-)
-def group_loss(log_p: Tensor, rewards: Tensor) -> Tensor:
-    """The mean over all answers, (N, G), of -log p times (reward - its group's mean), divided by no
-    deviation.
-    """
-    advantage = rewards - rewards.mean(1, keepdim=True)
-    return -(advantage * log_p).mean()
-
-
-def _groups() -> list[tuple[Tensor, Tensor]]:
-    # Where all answers of a group are right, or all wrong, nothing is taught.
-    right = torch.tensor(
-        [
-            [0.0, 1, 1, 0],
-            [1, 1, 1, 1],
-            [0, 0, 1, 0],
-            [0, 0, 0, 0],
-        ]
-    )
-    # Minus 4, so that they are logarithms of small probabilities.
-    log_p = numbers(4, 4) - 4
-    log_p_of_two = numbers(2, 2, seed=1) - 4
-    return [
-        (log_p, right),
-        (log_p_of_two, torch.eye(2)),
-    ]
-
-
-def _one_mean_for_all(log_p: Tensor, rewards: Tensor) -> Tensor:
-    advantage = rewards - rewards.mean()
-    return -(advantage * log_p).mean()
-
-
-def _divided_by_deviation(log_p: Tensor, rewards: Tensor) -> Tensor:
-    # A group that agrees has a deviation of 0.
-    deviation = rewards.std(1, keepdim=True).clamp(min=1e-6)
-    return group_loss(log_p, rewards / deviation)
-
-
-group_loss.says = "groups that agree teach nothing; the gradient at log p"
-group_loss.cases = _groups
-group_loss.observe = with_gradients("log_p")
-group_loss.mistakes = {
-    "there is no baseline: take off the group's mean": (
-        lambda log_p, rewards: -(rewards * log_p).mean()
-    ),
-    "one mean for all groups: every answer to an easy question would look good": _one_mean_for_all,
-    "this is p times the advantage: log p is given, and asked for": (
-        lambda log_p, rewards: group_loss(log_p.exp(), rewards)
-    ),
-    "this is GRPO: do not divide by the standard deviation": _divided_by_deviation,
-    "each answer less another group's mean: keepdim=True leaves a mean in its row": (
-        lambda log_p, rewards: -((rewards - rewards.mean(1)) * log_p).mean()
-    ),
-    "less the mean of the other answers: the group's mean, of all its answers": (
-        lambda log_p, rewards: (
-            group_loss(log_p, rewards) * rewards.shape[1] / (rewards.shape[1] - 1)
-        )
-    ),
-}
-
-
-class _Project(NamedTuple):
-    """A trained model, scenes that no notebook has seen, and their vectors (SCENES, L, D)."""
-
-    captioner: Captioner
-    drawn: list[scenes.Scene]
-    a: Tensor
-
-
-@cache
-def _project() -> _Project:
-    # Cached, since every check of 10.10 asks for it, and encoding takes seconds.
-    captioner = Captioner.load(installed.model("scenes-soft"))
-    data = scenes.load(0, 0, SCENES, SEED)
-    ids = [example.image_id for example in data.examples]
-    drawn = [scenes.scene(id, SEED) for id in ids]
-    vectors = Vectors(captioner, Pixels(data), ids)
-    return _Project(captioner, drawn, vectors.a)
-
-
-@exercise(
-    "10.10",
-    "Your captioner",
+    "A forced look",
     difficulty=3,
-    minutes=30,
-    equation="equations 4 to 6",
+    minutes=15,
+    equation="equations 1 to 7",
 )
-def describe(a: Tensor) -> tuple[list[list[str]], Tensor]:
-    """Greedy captions by `scenes-soft`, and their maps: a (B, L, D) -> B lists of words,
-    (B, C, L).
+def forced_look(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
+    """After a step for each word, -1 first: z = sigmoid(gate(h)) * sum of alpha a, in i, f, g, o;
+    logits of the new h and z.
     """
-    captioner = _project().captioner
-    captions = []
-    maps = []
-    for (best,) in captioner.hypotheses(a, beam=1):
-        captions.append(captioner.vocabulary.decode(best.words))
-        maps.append(best.alphas.view(len(best.alphas), -1))
-
-    # After a caption's end its maps are uniform, so that every map sums to 1.
-    uniform = 1 / a.shape[1]
-    padded = torch.nn.utils.rnn.pad_sequence(maps, batch_first=True, padding_value=uniform)
-    return captions, padded
+    return _look(decoder, a, words, alpha)
 
 
-def named_right(words: Sequence[str], scene: scenes.Scene) -> int:
-    """How many of the two objects of a scene a caption names with the right colour and shape."""
-    named = []
-    for phrase in scenes.grammar.phrases(words):
-        attributes = dict(phrase.attributes.values())
-        # Together: of a red star and a blue circle, "a red circle" names neither.
-        named.append((attributes.get("colour"), attributes.get("shape")))
-    return sum((thing.colour, thing.shape) in named for thing in scene.objects)
+def _look(
+    decoder: Decoder,
+    a: Tensor,
+    words: Tensor,
+    alpha: Tensor,
+    *,
+    first: int = -1,
+    too_early: bool = False,
+    fed_twice: bool = False,
+    order: str = "ifgo",
+    gate: Callable[[Tensor], Tensor] = torch.sigmoid,
+    said_by: str = "new",
+) -> Tensor:
+    """The loop of the solution; or one in which something is different."""
+    annotations = decoder.project(a)
+    state = decoder.initial_state(a)
+    word = torch.full((len(a),), first)
+    for following in words.T:
+        state = decoder.predict(annotations, state, following if too_early else word).state
+        word = following
+    if fed_twice:
+        state = decoder.predict(annotations, state, word).state
+
+    context = (alpha[:, :, None] * a).sum(1)
+    assert decoder.gate is not None  # the task's decoder has one
+    z = gate(decoder.gate(state.h)) * context
+    embedded = decoder.embed(word)
+    gates = decoder.gates_word(embedded) + decoder.gates_state(state.h) + decoder.gates_context(z)
+    part = dict(zip(order, gates.chunk(4, 1), strict=True))
+    c = part["f"].sigmoid() * state.c + part["i"].sigmoid() * part["g"].tanh()
+    h = part["o"].sigmoid() * c.tanh()
+    own = decoder.predict(annotations, state, word).state.h
+    return decoder.logits(embedded, {"new": h, "old": state.h, "own": own}[said_by], z)
 
 
-def share_on_objects(
-    captions: Sequence[Sequence[str]], maps: Tensor, drawn: Sequence[scenes.Scene]
-) -> float:
-    """Of the words that describe an object rightly, the share whose map, of (B, C, L), peaks in the
-    object's box.
+def _looked(answer: Answer, t: int) -> Tensor:
+    torch.manual_seed(0)
+    config = DecoderConfig(embedding=4, hidden=6, attention_hidden=4, dropout=0.0)
+    decoder = Decoder(config, 5, 7)
+    a = numbers(3, 6, 5)
+    words = torch.randint(7, (3, t))
+    alpha = distribution(3, 6, sharp=3.0)
+    return answer(decoder, a, words, alpha)
+
+
+def _forced_at_every_word(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
+    steps = words.shape[1] + 1
+    given = alpha[:, None].expand(-1, steps, -1)
+    return steered(decoder, given=given)(a, functional.pad(words, (0, 1))).logits[:, -1]
+
+
+def _own_look(decoder: Decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
+    # Which word comes last makes no difference: its logits are computed before it is read.
+    return decoder(a, functional.pad(words, (0, 1))).logits[:, -1]
+
+
+forced_look.says = "the first word, the second and the fifth of three captions"
+forced_look.cases = lambda: [
+    (0,),
+    (1,),
+    (4,),
+]
+forced_look.observe = _looked
+forced_look.given = lambda t: f"words before: {t}"
+forced_look.mistakes = {
+    "the words before keep their own maps: force one look": _forced_at_every_word,
+    "the gate is missing: z is multiplied by beta": partial(_look, gate=torch.ones_like),
+    "alpha changes nothing: it makes z": _own_look,
+    "the gate is a sigmoid: from 0 to 1": partial(_look, gate=lambda x: x),
+    "before the first word there is none: -1, not the id 0": partial(_look, first=0),
+    "the last word is fed twice: it is the input of the forced step alone": partial(
+        _look, fed_twice=True
+    ),
+    "the parts are in the order i, f, g, o; the paper has i, f, o, g": partial(_look, order="ifog"),
+    "the logits are of the state before the look: h is new, and z goes into it": partial(
+        _look, said_by="old"
+    ),
+    "alpha only goes into the logits: z goes into the LSTM, too": partial(_look, said_by="own"),
+    "-1 is the first word that is read, and the last one is read in the forced step": partial(
+        _look, too_early=True
+    ),
+    "the loop is over captions: over their words, words.T": (
+        lambda decoder, a, words, alpha: _look(decoder, a, words.T, alpha)
+    ),
+}
+
+
+@exercise("10.5", "On trial", difficulty=2, minutes=8)
+def survives(cured: Tensor, placebos: Tensor) -> bool:
+    """Whether a cure does more than each placebo, by more than two standard errors of the mean
+    paired difference.
     """
-    side = math.isqrt(maps.shape[2])
-    hits = []
-    for words, alphas, scene in zip(captions, maps, drawn, strict=True):
-        for t, number in enumerate(scenes.mentions(words, scene)):
-            # A word that describes no object, or describes it wrongly.
-            if number is None:
-                continue
-            y, x = ex02.centre(int(alphas[t].argmax()), (side, side), SIZE)
-            thing = scene.objects[number]
-            middle_x, middle_y = thing.centre
-            half = thing.diameter / 2
-            in_columns = middle_x - half <= x <= middle_x + half
-            in_rows = middle_y - half <= y <= middle_y + half
-            hits.append(in_columns and in_rows)
-    return sum(hits) / max(1, len(hits))
+    # Paired: what cure and placebo both take away says nothing about their difference.
+    differences = cured.float() - placebos.float()  # (P, N)
+    error = differences.std(1) / len(cured) ** 0.5
+    return bool((differences.mean(1) > 2 * error).all())
 
 
-def judge(answer: Answer, a: Tensor) -> list[str]:
-    """[PASSES], or what is missing in a sentence, followed by the captions."""
-    result = answer(a)
-    drawn = _project().drawn
-    try:
-        captions = _captions(result, a)
-    except Exception:  # of whatever form the result is
-        captions = None
-    if captions is None:
-        return [
-            "expected B captions of words, decoded and without the end mark, "
-            "and maps (B, C, L) that all sum to 1"
-        ]
-
-    maps = result[1]
-    right = sum(map(named_right, captions, drawn))
-    own = share_on_objects(captions, maps, drawn)
-    # Maps that always lie on some object would pass as well one word too late or too early.
-    late = share_on_objects(captions, maps.roll(1, 1), drawn)
-    early = share_on_objects(captions, maps.roll(-1, 1), drawn)
-    if right >= WORDS_BAR and own >= MAPS_BAR and own > max(late, early):
-        return [PASSES]
-
-    verdict = (
-        f"{right} of {2 * SCENES} objects have the right colour and shape "
-        f"(the bar is {WORDS_BAR}); "
-        f"{own:.0%} of the words for an object have the peak of their map on it "
-        f"(the bar is {MAPS_BAR:.0%}); "
-        f"by the maps of the words before them {late:.0%}, after them {early:.0%}: "
-        "their own must be the best"
-    )
-    return [verdict, *map(" ".join, captions)]
+def _outcomes(*cured: range) -> tuple[Tensor, Tensor]:
+    """Which of 70 mistakes a cure and each placebo takes away."""
+    rows = torch.zeros(len(cured), 70, dtype=torch.bool)
+    for row, those in zip(rows, cured, strict=True):
+        row[those.start : those.stop] = True
+    return rows[0], rows[1:]
 
 
-def _captions(result: Any, a: Tensor) -> list[list[str]] | None:
-    """The captions of a result in words; None, or an exception, if its form is wrong."""
-    said, maps = result[0], result[1]
-    captions = []
-    for caption in said:
-        text = caption if isinstance(caption, str) else " ".join(caption)
-        captions.append(text.split())
+def _trials() -> list[tuple[Tensor, Tensor]]:
+    # The first range is the cure's, the others are the placebos'.
+    return [
+        # A true cure.
+        _outcomes(range(50), range(10), range(20, 45), range(60, 65)),
+        # No better than the last placebos.
+        _outcomes(range(40), range(5), range(8), range(35, 69), range(20, 60)),
+        # No better than the first.
+        _outcomes(range(40), range(42), range(5), range(8)),
+        # No better than most.
+        _outcomes(range(36), range(5), range(30, 70), range(20, 60), range(10, 50)),
+        # Better by chance.
+        _outcomes(range(40), range(36, 64), range(30)),
+        # Better by chance, though nothing gets worse.
+        _outcomes(range(36), range(33)),
+        # A true cure, whose placebos have different errors.
+        _outcomes(range(40), range(32), range(40, 60)),
+        # A true cure: the same mistakes, and five more.
+        _outcomes(range(37), range(32)),
+        # A true cure, each of whose placebos has mistakes of its own.
+        _outcomes(range(50), range(20), range(25, 45), range(50, 70)),
+        # Worse.
+        _outcomes(range(36), range(70)),
+    ]
 
-    if len(captions) != len(a) or maps.shape[::2] != a.shape[:2]:
+
+def _condemned_or_spared(expected: bool, got: Any) -> str | None:
+    if not isinstance(got, bool):
         return None
-    if max(map(len, captions)) > maps.shape[1]:
-        return None
-    if not ((maps.sum(2) - 1).abs() < 1e-3).all():
-        return None
-    if any(END_LABEL in words or "<end>" in words for words in captions):
-        return None
-    return captions
+    return "it condemns a true cure" if expected else "it lets an artefact live"
 
 
-def _first_line(expected: Any, got: Any) -> str:
-    return got[0]
+def _without_placebo(cured: Tensor, placebos: Tensor) -> bool:
+    # More than half of the mistakes.
+    return bool(sum(cured) > 35)
 
 
-describe.says = (
-    f"at least {WORDS_BAR} of {2 * SCENES} objects of new scenes named right; "
-    "each word's own map beats its neighbours'"
+def _no_error_at_all(cured: Tensor, placebos: Tensor) -> bool:
+    differences = cured.float() - placebos.float()
+    return bool((differences.mean(1) > 0).all())
+
+
+def _deviation_of_one(cured: Tensor, placebos: Tensor) -> bool:
+    differences = cured.float() - placebos.float()
+    return bool((differences.mean(1) > 2 * differences.std(1)).all())
+
+
+def _unpaired(cured: Tensor, placebos: Tensor) -> bool:
+    one = cured.float()
+    others = placebos.float()
+    error = ((one.var() + others.var(1)) / len(one)) ** 0.5
+    return bool((one.mean() - others.mean(1) > 2 * error).all())
+
+
+survives.says = (
+    "true cures, and false ones that beat nothing, a weak placebo, the average one, "
+    "or all by chance"
 )
-describe.cases = lambda: [(_project().a,)]
-describe.observe = judge
-describe.advise = _first_line
-# A hundred scenes, by whatever the learner has written.
-describe.seconds = 120.0
+survives.cases = _trials
+survives.advise = _condemned_or_spared
+survives.mistakes = {
+    "this lets an artefact live: "
+    "the cure was compared with nothing, but any push may cure as many": _without_placebo,
+    "this lets an artefact live: the first placebo alone was asked; take each": (
+        lambda cured, placebos: survives(cured, placebos[:1])
+    ),
+    "this lets an artefact live: weak placebos hide a strong one in their mean": (
+        lambda cured, placebos: survives(cured, placebos.float().mean(0)[None])
+    ),
+    "this lets an artefact live: "
+    "a cure that is better by two may be so by chance": _no_error_at_all,
+    "this lets an artefact live: it has to beat every placebo, not one": (
+        lambda cured, placebos: any(survives(cured, placebo[None]) for placebo in placebos)
+    ),
+    "the standard deviation of one: the error of a mean of N is smaller, by the root of N": (
+        _deviation_of_one
+    ),
+    "the same mistakes got both: "
+    "take the differences first, and then their standard error": _unpaired,
+}

@@ -59,7 +59,7 @@ def seal(guess: Any) -> None:
 
 
 def reveal(what: str, truth: float) -> None:
-    """Print a number beside the guess of this cell; a range is kept for notebook 10.
+    """Print a number beside the guess of this cell; a range is kept for notebook 11.
 
     Of several ranges for one question the first is kept.
     """

@@ -1,4 +1,4 @@
-"""Train a decoder further by one objective or another (notebook 06): the same weights, captions and
+"""Train a decoder further by one objective or another (notebook 07): the same weights, captions and
 steps.
 """
 
@@ -65,7 +65,7 @@ def train(
     steps: int = 300,
     seed: int = 0,
 ) -> Decoder:
-    """Train a decoder with the weights of `start` and "soft" or "hard" attention, as notebook 06
+    """Train a decoder with the weights of `start` and "soft" or "hard" attention, as notebook 07
     does; `start` stays as it is.
     """
     config = replace(start.config, attention=attention)

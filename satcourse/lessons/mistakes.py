@@ -1,4 +1,4 @@
-"""What captions of scenes say wrongly, for notebook 09: were the maps on the right object all the same?"""
+"""What captions of scenes say wrongly, for notebook 10: were the maps on the right object all the same?"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The search tree of beam search (notebook 07): which prefixes it keeps, which it drops, and where
+"""The search tree of beam search (notebook 08): which prefixes it keeps, which it drops, and where
 the best caption is.
 """
 

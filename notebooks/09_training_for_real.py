@@ -10,7 +10,9 @@
 #     name: python3
 # ---
 # %% [markdown]
-# # 8. Training for real
+# # 9. Training for real
+#
+# **What may happen to a training of many hours without changing its result?**
 #
 # So far we have trained models in a cell, within seconds. A real training takes minutes to days, on a machine that may be taken away in
 # the middle. Here you write a training loop, and make sure that a shortage of memory, a second GPU or a closed laptop does not change the
@@ -50,6 +52,7 @@ import satlib
 from satcourse.checks import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.lessons import counts
+from satcourse.widgets.slides import Slides
 from satlib import recipe
 from satlib.data import features, scenes
 from satlib.data.batches import ImageBatches, pairs
@@ -127,7 +130,7 @@ def small(**settings) -> Decoder:
 # that has to do with pictures or with the order of words.
 
 
-# %% tags=["task:8.1"]
+# %% tags=["task:9.1"]
 def known_losses(counts: Tensor) -> tuple[float, float]:
     """Both losses. counts: how often each of the K words occurs (K,), some perhaps never."""
     # BEGIN SOLUTION
@@ -147,7 +150,7 @@ def known_losses(counts: Tensor) -> tuple[float, float]:
 # end mark; `decoder(a, captions).logits` are the logits.
 
 
-# %% tags=["task:8.2"]
+# %% tags=["task:9.2"]
 def overfit(decoder, optimiser, a: Tensor, captions: Tensor, steps: int) -> list[float]:
     """The loss before each step: the mean over all words that are there. a: (B, L, D). captions: (B, C), `PAD` at the end."""
     # BEGIN SOLUTION
@@ -231,7 +234,7 @@ for attends in (True, False):
 # step after the last.
 
 
-# %% tags=["task:8.3"]
+# %% tags=["task:9.3"]
 def learning_rate(step: int, steps: int, warmup: int, highest: float) -> float:
     """The rate of step 0, 1, ..., steps - 1. warmup may be 0."""
     # BEGIN SOLUTION
@@ -253,7 +256,7 @@ def learning_rate(step: int, steps: int, warmup: int, highest: float) -> float:
 # all words?
 
 
-# %% tags=["task:8.4"]
+# %% tags=["task:9.4"]
 def shares(parts: list[Tensor]) -> list[float]:
     """A factor for each part. parts: captions (B, C), `PAD` after the end mark; a part may have none."""
     # BEGIN SOLUTION
@@ -395,7 +398,7 @@ reveal("a thousand ones", count.item())
 # `scaler.update()`.
 
 
-# %% tags=["task:8.5"]
+# %% tags=["task:9.5"]
 def step(decoder, optimiser, scaler, parts: list, half: torch.dtype, most: float) -> float:
     """One step on the parts of a batch: pairs of a (B, L, D) and captions (B, C). Returns the mean loss per word before it."""
     # BEGIN SOLUTION
@@ -535,7 +538,7 @@ plt.show()
 # the place in the data.
 
 
-# %% tags=["task:8.6"]
+# %% tags=["task:9.6"]
 def train_on(decoder, optimiser, batches: list, last: int, file: Path) -> None:
     """Train with `overfit`, one step a batch, up to batches[last - 1]; then save in the file what resuming needs.
 
@@ -605,6 +608,52 @@ print(
 
 # %% [markdown] tags=["answer"]
 # 0: every bit is the same.
+
+# %% [markdown]
+# When is the laptop closed? Move the moment. The dots are the resumed run, on the line of the run that never stopped:
+
+
+# %% jupyter={"source_hidden": true}
+def followed(decoder, optimiser, batches, name, first=0):
+    """The loss on sixteen captions after each batch from `first` on."""
+    found = []
+    for done in range(first + 1, len(batches) + 1):
+        train_on(decoder, optimiser, batches, done, runs / name)
+        with torch.no_grad():
+            decoder.eval()
+            losses = word_losses(decoder(a_few, few).logits, few)
+            decoder.train()
+        found.append((losses.sum() / (few != PAD).sum()).item())
+    return found
+
+
+courses = {}
+with torch.random.fork_rng():  # the rest of this notebook keeps its random numbers
+    never = followed(*learner(0), batches, "never stopped")
+    for stop in (1, 3, 5, 7, 9):
+        closed, optimiser = learner(0)
+        train_on(closed, optimiser, batches, stop, runs / f"closed {stop}")
+        resumed_here = followed(*learner(1), batches, f"closed {stop}", stop)
+        # From the weights alone: a fresh Adam, and other random numbers.
+        fresh = torch.optim.Adam(closed.parameters(), 1e-2)
+        alone = followed(closed, fresh, batches[stop:], f"alone {stop}")
+        courses[stop] = resumed_here, alone
+
+
+def draw_closed(stop):
+    resumed_here, alone = courses[stop]
+    after = range(stop + 1, len(batches) + 1)
+    figure, axis = plt.subplots(figsize=(6.5, 2.8), layout="constrained")
+    axis.plot(range(1, len(batches) + 1), never, color="C0", label="never stopped")
+    axis.plot(after, resumed_here, "o", color="C0", label="resumed")
+    axis.plot(after, alone, "x--", color="C5", label="from the weights alone")
+    axis.axvline(stop + 0.5, color=plots.INK, linestyle=":")
+    axis.set(xlabel="batch", ylabel="loss, nats per word", ylim=(3.1, 4.1))
+    axis.legend()
+    return figure
+
+
+Slides(draw_closed, [*courses], "the laptop is closed after batch", start=2)
 
 # %% [markdown]
 # The run from the weights alone is a different experiment. (On a GPU, where some operations give other bits every time, it holds up to
@@ -953,7 +1002,7 @@ for network, pair in (("VGG-19", "flickr8k-"), ("EfficientNet-Lite0", "flickr8k-
 # toss of a coin, too. Call ours faster if a fair coin would win so many rounds, or more, with a probability of at most 5 %.
 
 
-# %% tags=["task:8.7"]
+# %% tags=["task:9.7"]
 def faster(ours: list[float], theirs: list[float]) -> bool:
     """Whether ours is faster beyond doubt. The seconds of each round: ours[i] and theirs[i] were measured one after the other."""
     # BEGIN SOLUTION
@@ -1038,6 +1087,8 @@ for name, one, other in (
 # - bf16 has float32's range, float16 the finer steps; where gradients are small, scale its loss. Weights and sums stay in float32.
 # - To resume, save the weights, the optimiser's means, the random state and the place in the epoch.
 # - Choose on dev. Report test with its interval, and a timing with its rounds.
+#
+# So what may happen? **Memory may be short, processes may share the work, the laptop may be closed: if parts are weighted by their words and the whole state is saved, the result stays, up to rounding.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: an accident, on purpose

@@ -11,7 +11,9 @@
 # ---
 
 # %% [markdown]
-# # 7. Decoding and judging
+# # 8. Decoding and judging
+#
+# **Is the likeliest caption the best one, and who is to say?**
 #
 # A trained captioner knows, after any words, how likely each next word is. Somebody has to turn that into a sentence, and somebody has to
 # say whether it is any good.
@@ -46,6 +48,7 @@ from torch import Tensor
 from satcourse.checks import reveal, seal, skip
 from satcourse.figures import use_page_style
 from satcourse.widgets.beam_tree import tree_figure
+from satcourse.widgets.slides import Slides
 from satlib.data import scenes, text
 from satlib.data.features import Pixels
 from satlib.evaluation import metrics, statistics
@@ -159,7 +162,7 @@ tree_figure(story, best=chosen)
 # caption wins; if none is finished within `longest` words, END included, return an empty list and minus infinity.
 
 
-# %% tags=["task:7.1"]
+# %% tags=["task:8.1"]
 def beam_search(next_words, width: int, longest: int) -> tuple[list[str], float]:
     """The likeliest finished caption, its END included, and its log-probability."""
     # BEGIN SOLUTION
@@ -283,7 +286,7 @@ plt.show()
 # chatbots, cuts off the tail: keep the fewest likeliest words that together have at least a given share, and draw among these.
 
 
-# %% tags=["task:7.2"]
+# %% tags=["task:8.2"]
 def nucleus(p: Tensor, share: float) -> Tensor:
     """The distribution (K,) to draw from, 0 for the words outside the nucleus. p: (K,), sums to 1."""
     # BEGIN SOLUTION
@@ -447,7 +450,7 @@ for width in (1, 3, 10):
 # it most.
 
 
-# %% tags=["task:7.3"]
+# %% tags=["task:8.3"]
 def ngrams(words, n):
     """Every run of n words, counted."""
     return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
@@ -507,7 +510,7 @@ plt.show()
 # $$\mathrm{BLEU}_N = \Big(\prod_{n=1}^N \frac{\sum_{\text{captions}} \mathrm{hits}_n}{\sum_{\text{captions}} n\text{-grams}}\Big)^{1/N}$$
 
 
-# %% tags=["task:7.4"]
+# %% tags=["task:8.4"]
 def bleu(captions: list[list[str]], references: list[list[list[str]]], N: int) -> float:
     """BLEU-N of a corpus, 0 to 1, without brevity penalty. references: those of each caption."""
     # BEGIN SOLUTION
@@ -607,7 +610,7 @@ plt.show()
 # this test split cannot tell the two apart.
 
 
-# %% tags=["task:7.5"]
+# %% tags=["task:8.5"]
 def bootstrap(one, other, picks: np.ndarray) -> tuple[float, float, float]:
     """One model's lead on all N photographs, and the bounds of the middle 95 % of its leads on R resamples.
 
@@ -695,7 +698,7 @@ plt.show()
 # $n$ from 1 to 4, times ten: "82 percent" is a cosine of .08, and the most is 1,000.
 
 
-# %% tags=["task:7.6"]
+# %% tags=["task:8.6"]
 def plain_cider(
     caption: list[str], references: list[list[str]], pictures: Counter, total: int
 ) -> float:
@@ -864,7 +867,7 @@ plt.show()
 # share of all objects mentioned, CHAIR$_s$ the share of captions with any.
 
 
-# %% tags=["task:7.7"]
+# %% tags=["task:8.7"]
 def chair(said: list[set], there: list[set]) -> tuple[float, float]:
     """CHAIR_i and CHAIR_s in percent. said: the objects that each caption mentions. there: those of its picture."""
     # BEGIN SOLUTION
@@ -1160,10 +1163,10 @@ reveal("sentences, percent", forced_scores["forced"][2])
 # word for most right ones.
 
 # %%
-from satcourse.checks.ex07 import OPPOSITES
+from satcourse.checks.ex08 import OPPOSITES
 
 
-# %% tags=["task:7.8"]
+# %% tags=["task:8.8"]
 def lie(references: list[str]) -> str:
     """A false caption, in small letters and without punctuation, as the references are."""
     # BEGIN SOLUTION
@@ -1183,7 +1186,7 @@ def lie(references: list[str]) -> str:
 # $F = 2PR / (P + R)$, 0 if no fact is both.
 
 
-# %% tags=["task:7.9"]
+# %% tags=["task:8.9"]
 def agreement(said: set, there: set) -> float:
     """F of the facts that a caption says, which may be none, and those of its picture."""
     # BEGIN SOLUTION
@@ -1256,6 +1259,36 @@ for kind, lines in accused.items():
     print(f"{kind:24} BLEU-4 {by_words:4.0f}   facts {f:4.0f}   right {scored[kind][2]:4.0f} %")
 
 # %% [markdown]
+# Four needles, and one change to the captions at a time. Which needle notices what?
+
+# %% jupyter={"source_hidden": true}
+changed = {"nothing": originals, "other words, still true": damaged["other words"]}
+changed |= {"a false size": by_size, "a false colour": by_colour, "a false shape": lies}
+changed |= {"the relation reversed": damaged["relation reversed"], "all but four words": cut[4]}
+highest = cider(originals, references).mean()
+
+
+def draw_needles(change):
+    """What four metrics say of captions with a change."""
+    lines = changed[change]
+    invented, _ = chair([mentioned(lines[name]) for name in names], there)
+    needles = {
+        "BLEU-4": metrics.bleu(lines, references)["BLEU-4 (no brevity penalty)"],
+        "CIDEr-D, of the unchanged": 100 * cider(lines, references).mean() / highest,
+        "objects not invented (CHAIR)": 100 - invented,
+        "facts": 100 * np.mean([agreement(facts(lines[name]), truths[name]) for name in names]),
+    }
+    figure, axis = plt.subplots(figsize=(6.8, 2.1))
+    bars = axis.barh([*needles], [*needles.values()], color=["C5", "C5", "C0", "C0"])
+    axis.bar_label(bars, fmt="%.0f", padding=3)
+    axis.set(xlim=(0, 112), title=lines[names[0]])
+    axis.invert_yaxis()
+    return figure
+
+
+Slides(draw_needles, [*changed], "changed")
+
+# %% [markdown]
 # By BLEU-4 the lies have 90 and the truth in other words 64. By facts they have 53 and 98: the liar is convicted, and who says little (16)
 # or everything (19) gains nothing. But the sentence depends on the lie. This one gives an object a false shape, and all of its facts fall.
 # A false size or colour keeps 87, a reversed relation 90 (where both objects are stars it costs nothing), and right captions of the model
@@ -1269,6 +1302,8 @@ for kind, lines in accused.items():
 # - A score means nothing without its protocol, nor a difference without its interval.
 # - BLEU, METEOR and CIDEr measure agreement, CHAIR objects, facts what is said of them.
 # - A model that grades by likelihood grades the wording, and prefers its own.
+#
+# So is it the best? **Not necessarily, and no single score can say: agreement, invented objects and false facts are three measurements.**
 
 # %% [markdown]
 # ## References

@@ -11,10 +11,12 @@
 # ---
 
 # %% [markdown]
-# # 9. Reading the model
+# # 10. Reading the model
+#
+# **Does the light matter, or is it only decoration?**
 #
 # A captioner with attention shows you where it looked. What may you conclude from that? We count; then we put the light somewhere else
-# and watch the words. Does the light matter, or is it only decoration?
+# and watch the words.
 #
 # **You will be able to**
 #
@@ -43,6 +45,7 @@ from satcourse.lessons.mistakes import scene_mistakes
 from satcourse.widgets import drawings
 from satcourse.widgets.reading import annotate, read
 from satcourse.widgets.scrubber import Scrubber
+from satcourse.widgets.slides import Slides
 from satcourse.widgets.steering import look_again
 from satlib.data import scenes
 from satlib.data.features import Pixels
@@ -220,7 +223,7 @@ print(f"largest weight, smoothed: {left:.0f} % of what it was")
 # $(r + \frac12) \frac Hh - \frac12$.
 
 
-# %% tags=["task:9.1"]
+# %% tags=["task:10.1"]
 def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
     """Whether an object's pixel is within the tolerance of the peak. alpha: (h, w). mask: (H, W) bool, the object's pixels."""
     # BEGIN SOLUTION
@@ -249,7 +252,7 @@ def points_at(alpha: Tensor, mask: Tensor, tolerance: float) -> bool:
 # How much of the *whole* map is on the object? Spread each weight evenly over the pixels of its cell.
 
 
-# %% tags=["task:9.2"]
+# %% tags=["task:10.2"]
 def mass_on(alpha: Tensor, mask: Tensor) -> float:
     """The part of a map on an object, 0 to 1. alpha: (h, w). mask: (H, W) bool; H / h = W / w is a whole number."""
     # BEGIN SOLUTION
@@ -518,7 +521,7 @@ figure
 # - **A better picture.** The scene drawn again without the grey shapes and twigs in front of the object (`uncovered`).
 
 
-# %% tags=["task:9.3"]
+# %% tags=["task:10.3"]
 def over(mask: Tensor, h: int, w: int) -> Tensor:
     """The map of h w places that is even over an object's pixels: (H, W) bool -> (h w,), row by row; it sums to 1.
 
@@ -541,7 +544,7 @@ def over(mask: Tensor, h: int, w: int) -> Tensor:
 # ([notebook 04](04_soft_attention.ipynb)).
 
 
-# %% tags=["task:9.4"]
+# %% tags=["task:10.4"]
 def forced_look(decoder, a: Tensor, words: Tensor, alpha: Tensor) -> Tensor:
     """The logits (B, K) of the next word if the map for it alone were alpha (B, L). a: (B, L, D). words: ids before it, (B, t)."""
     # BEGIN SOLUTION
@@ -826,6 +829,41 @@ for name in models:
         )
 
 # %% [markdown]
+# Where does a word look that names nothing? Today's models have a place for it, often the first word, which takes light that nobody needs (an
+# *attention sink*). Here is the mean map of one word after the other, over all test scenes. Does any of them park its light?
+
+
+# %% jupyter={"source_hidden": true}
+def mean_map(name, word):
+    """The mean map (196,) of a word in a model's captions, and how often it is said."""
+    found = []
+    for each in tests:
+        caption = captions[name][each.image_id]
+        found += [caption.alphas[at].flatten() for at, it in enumerate(caption.words) if it == word]
+    return torch.stack(found).mean(0), len(found)
+
+
+def draw_parking(word):
+    figure, axes = plt.subplots(1, 2, figsize=(6.4, 3.3), layout="constrained")
+    for axis, name in zip(axes, models, strict=True):
+        alpha, _ = mean_map(name, word)
+        axis.imshow(alpha.view(14, 14), cmap="cividis", vmin=0, vmax=0.02)
+        brightest = alpha.topk(10).values.sum()
+        axis.set_title(f"{name} attention: ten places have {brightest:.0%}", fontsize=10)
+        axis.set_axis_off()
+    return figure
+
+
+Slides(
+    draw_parking,
+    ["a", "the", "is", "of", "above", "left", "red", "circle", "star"],
+    "the mean map of",
+    lambda word: (
+        f'"{word}", said {mean_map("soft", word)[1]} and {mean_map("hard", word)[1]} times'
+    ),
+)
+
+# %% [markdown]
 # All articles stay with either model, and 89 and 96 percent of the words of relation. Only the gate can say that a word needs nothing. It
 # closes somewhat at words of relation, but hardly at the soft model's articles.
 
@@ -929,7 +967,7 @@ def moved(x: Tensor, step: int) -> Tensor:
 # must lie more than two standard errors above 0.
 
 
-# %% tags=["task:9.5"]
+# %% tags=["task:10.5"]
 def survives(cured: Tensor, placebos: Tensor) -> bool:
     """Whether a cure does more than each placebo. cured: (N,), placebos: (P, N), both bool: which of N mistakes vanish."""
     # BEGIN SOLUTION
@@ -1118,7 +1156,9 @@ for pixels in (8, 16):
 # - For words that are true of one object only, the light is a cause: on the other object 65 percent say what is true there with soft
 #   attention, 28 with hard; on empty ground 17 and 4. Articles do not need theirs.
 #
-# Today's models have dozens of maps: [notebook 10](10_from_2015_to_now.ipynb).
+# Today's models have dozens of maps: [notebook 11](11_from_2015_to_now.ipynb).
+#
+# So does it matter? **Yes, for words that are true of one object only. It proves no word, though, and hardly cures a wrong one.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: two controls
