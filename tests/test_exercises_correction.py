@@ -1,10 +1,12 @@
 """Mistakes that are named by a change of the solution that makes them."""
 
+import re
+
 import torch
 from right_answers import RIGHT
 from test_exercises import verdict
 
-from satcourse.checks import calls, correction, engine, reference, task
+from satcourse.checks import calls, changes, correction, engine, reference, task
 from satcourse.checks.engine import chapter
 
 
@@ -114,7 +116,7 @@ def test_the_known_mistake_of_a_function_that_the_solution_calls():
     assert verdict("4.3", over_the_batch).startswith(f"4.3 is wrong: as in 4.2: {message} (")
 
 
-def test_of_several_changes_the_one_nearest_to_the_surface_is_said():
+def test_of_several_omissions_the_one_nearest_to_the_surface_is_said():
     """Without `jump *= stride` the numbers are also those without the factor `jump`, inside the
     line before it, and with `jump` in place of `stride`, inside the line itself.
     """
@@ -136,6 +138,36 @@ def test_of_several_changes_the_one_nearest_to_the_surface_is_said():
     assert agreeing[0] == "without the new jump"
     assert {"with jump left out of the product", "with jump in place of stride"} <= {*agreeing}
     assert "the numbers without the new jump (" in verdict("2.2", without_jumps)
+
+
+def test_what_was_left_out_is_said_before_what_was_exchanged():
+    """Each answer's numbers are also those of an exchange, or of another function, nearer to the
+    surface.
+    """
+
+    def half_of_all(alphas):
+        right = reference("5.5")(alphas)
+        right[:, 0] = 100 * (alphas.mean(1) < 0.5).float().mean(1)
+        return right
+
+    for id, answer, words in (
+        ("12.2", lambda log_p, r: ((r - r.mean(1, keepdim=True)) * log_p).mean(), "the minus sign"),
+        ("8.2", lambda p, share: p / p.sum(), "the cumsum of order and p"),
+        ("5.5", half_of_all, "L left out of the quotient"),
+    ):
+        beginning = f"{id} is wrong: These are the numbers with(out)? {words} "
+        assert re.match(beginning, verdict(id, answer)), verdict(id, answer)
+
+
+def test_nothing_is_exchanged_with_itself_and_an_axis_keeps_its_sign():
+    texts = []
+    for id in ("4.5", "11.1"):
+        texts += [words for words, _ in changes.changes(task(id), task(id).reference)]
+    assert not [text for text in texts if re.search(r"with (.+) (and|in place of) \1\b", text)]
+
+    # That of minus infinity; the axis -1 is another axis without it.
+    assert texts.count("without the minus sign") == 1
+    assert "with the softmax over axis 1" in texts
 
 
 def test_what_is_true_of_some_cases_only_is_not_said():

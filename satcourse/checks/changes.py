@@ -86,8 +86,11 @@ class Language:
 
 
 def _said(sentence: str, *phrases: str | None) -> str | None:
-    """A sentence with phrases in its gaps, {}; None if one of them cannot be said."""
-    if any(phrase is None for phrase in phrases):
+    """A sentence with phrases in its gaps, {}.
+
+    None if one of them cannot be said, or if two are the same: "x and x exchanged" says nothing.
+    """
+    if None in phrases or len({*phrases}) < len(phrases):
         return None
     return sentence.format(*phrases)
 
@@ -95,7 +98,8 @@ def _said(sentence: str, *phrases: str | None) -> str | None:
 def changes(task: Task, function: Any) -> Iterator[tuple[str, ast.FunctionDef]]:
     """A function of a solution with each change, in words and as a syntax tree.
 
-    Those nearest to the surface, to whole lines, come first.
+    Those that leave something out come first, and of these, as of the others, those nearest to the
+    surface, to whole lines.
     """
     tree = parsed(function)
     language = Language(task, function)
@@ -108,6 +112,9 @@ def changes(task: Task, function: Any) -> Iterator[tuple[str, ast.FunctionDef]]:
     # `walk` goes from a function to its lines, and from these to what is inside them.
     order_of = {id(node): order for order, node in enumerate(ast.walk(tree))}
     edits.sort(key=lambda edit: min(order_of[place] for place in edit[1]))
+    # One forgets a thing more easily than one exchanges it for another. Each sort keeps the order
+    # of the one before.
+    edits.sort(key=lambda edit: not re.search("without|left out", edit[0]))
     for words, places in edits:
         yield words, ast.fix_missing_locations(_replaced(tree, places))
 
@@ -201,8 +208,9 @@ def functions(tree: ast.AST, language: Language) -> Iterator[Edit]:
             yield _said("without {}", phrase), {id(call): _subject(call)}
             yield from _of_family(name, [call], phrase)
 
-        yield f"without any {name}", {id(call): _subject(call) for call in those}
-        yield from _of_family(name, those, f"every {name}")
+        if len(those) > 1:
+            yield f"without any {name}", {id(call): _subject(call) for call in those}
+            yield from _of_family(name, those, f"every {name}")
 
 
 def _of_family(name: str, calls: list[ast.Call], phrase: str | None) -> Iterator[Edit]:
@@ -222,15 +230,19 @@ def operands(tree: ast.AST, language: Language) -> Iterator[Edit]:
         yield _said("with {} and {} exchanged", left, right), {id(node): exchanged}
 
         operation = OPERATIONS.get(type(node.op))
-        yield _said("with {} left out of the {}", left, operation), {id(node): node.right}
+        # First what is subtracted or divided by: that is what one forgets.
         yield _said("with {} left out of the {}", right, operation), {id(node): node.left}
+        yield _said("with {} left out of the {}", left, operation), {id(node): node.right}
         for other, name in OPERATIONS.items():
             words = _said("with a {} in place of the {}", name, operation)
             yield words, {id(node): _with(node, op=other())}
 
     for node in nodes(tree, ast.UnaryOp):
-        words = _said("with {} the other way round", language.phrase(node.operand))
-        if isinstance(node.op, ast.USub):
+        operand = language.phrase(node.operand)
+        words = _said("with {} the other way round", operand)
+        if isinstance(node.operand, ast.Constant):
+            words = f"with {operand} in place of -{operand}"
+        elif isinstance(node.op, ast.USub):
             words = "without the minus sign"
         yield words, {id(node): node.operand}
 
@@ -253,11 +265,14 @@ def exchanges(tree: ast.AST, language: Language) -> Iterator[Edit]:
 
 
 def constants(tree: ast.AST, language: Language) -> Iterator[Edit]:
-    """Another number, for one that the task mentions."""
+    """Another number, for one that the task mentions and that has no sign."""
+    signed = {id(node.operand) for node in nodes(tree, ast.UnaryOp)}
     for node in nodes(tree, ast.Constant):
+        if id(node) in signed:
+            continue
         if type(node.value) in (int, float) and str(node.value) in language.names:
             for new in (0, 1, 2, node.value - 1, node.value + 1, -node.value):
-                words = f"with {new} in place of {node.value}"
+                words = _said("with {} in place of {}", str(new), str(node.value))
                 yield words, {id(node): ast.Constant(new)}
 
 

@@ -2,10 +2,11 @@
 
 A wrong answer is often the right one with one thing different. So the solution, and what it calls,
 is changed in one way after the other, and run on the check's inputs, until it gives the learner's
-results. The lines of a function are changed before what is inside them, and what is said is the
-first change that gives the results, not the smallest. The idea is that of Singh, Gulwani and
-Solar-Lezama (2013), who look for the smallest correction of the learner's program; here nobody
-reads that program, and what is said is about its numbers.
+results. What is said is the first change that gives the results, not the smallest: in a function,
+something is left out before anything is exchanged, and lines are changed before what is inside
+them. The idea is that of Singh, Gulwani and Solar-Lezama (2013), who look for the smallest
+correction of the learner's program; here nobody reads that program, and what is said is about its
+numbers.
 """
 
 import ast
@@ -27,8 +28,8 @@ def first_change(task: Task, agrees: Callable[[Answer], bool]) -> str | None:
     """The first change of the solution that gives a learner's results, in a sentence.
 
     None if no one change does, if none was found in time (SECONDS), and where none is tried: of a
-    slow solution, and of one whose own lines may do harm when they are changed. `agrees` says whether a function
-    gives the learner's results in all cases. Raises OSError if the solution has no source.
+    slow solution, and of one whose own lines may do harm when they are changed. `agrees` says
+    whether a function gives the learner's results in all cases. Raises OSError if the solution has no source.
     """
     # Only to time it: the answer is known.
     begin = time.process_time()
