@@ -566,7 +566,7 @@ rolled = peak_on_it(rolled_out(a, before)[scene_of, index_of], asked)
 print(f"the light of both layers, rolled out: {rolled:3.0f}")
 
 # %% [markdown]
-# ROLLOUT
+# It points as often as the plain mean of the maps: whoever follows the light through both layers learns nothing new here.
 #
 # ## Move the light, head by head
 # <!-- asked: Which layer and which head decides? | That depends on the training: with other seeds it is another layer, and one head moved alone takes few words along. -->
@@ -1204,6 +1204,9 @@ print(
 # What the prose says in numbers, held against this run and the stored results.
 assert abs(right - 194) <= 4
 assert abs(exact - 77) <= 8
+assert abs(rolled - peak_on_it(mean_map, asked)) < 3, "as often as the plain mean"
+assert nothing.isnan().all()
+assert written == [4, 8]
 assert (
     sum(named_right(*each) == 2 and not scenes.exact_match(*each) for each in zip(captions, drawn))
     >= 12
