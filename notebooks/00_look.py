@@ -88,7 +88,7 @@ print(*[w.upper() if on else w for w, on in zip(caption.words, on_star)])
 # before it stay, and the model writes the rest by itself. How many of the 13 words will change?
 #
 # The answer is **sealed** until you put a guess in place of the dots (Shift+Enter runs a cell): a range of which you are 80 % sure,
-# or `skip`. The last notebook counts how many ranges held the truth.
+# or `skip`. Notebook 11 counts how many ranges held the truth.
 
 # %%
 my_change_guess = ...  # (low, high), or skip
@@ -133,7 +133,7 @@ reveal("places at which it says green", green)
 drawings.answers_figure(scene.photo(), colours, "green", tints=tints)
 
 # %% [markdown] tags=["answer"]
-# At 65. These are 18 of the 21 places that the star touches, and 47 others.
+# At 65: 18 of the 21 places that the star touches, and 47 others.
 
 # %% [markdown]
 # On the bare background it says orange more often than green, and in places yellow or red, though neither object has these colours. Remember that
@@ -209,7 +209,8 @@ for name in counted[0][2]:
     print(f"{name:24}{of_scenes[name][0]:19.0f} {of_scenes[name][1]:11.0f}")
 
 # %% [markdown]
-# Forty scenes are few: a share of them has a standard error of 7 to 8 points. Here are three draws of 150:
+# Forty scenes are few: a share of them has a standard error of up to 8 points, and the last row has bad luck.
+# Here are three draws of 150:
 #
 # | the light lies on | it says the second colour | it says the first |
 # | --- | --- | --- |
@@ -220,7 +221,7 @@ for name in counted[0][2]:
 # <!-- again: SCENES = 40 to SCENES = 150; number = [], 0 to number = [], 300 and 600 -->
 #
 # The second row says that the light can overrule whatever the model remembers. The last two rows say that the look is often not needed: without it
-# the colour is still right more often than not. That is memory, from the looks at the words before. Spread the light evenly over those words
+# the colour is still right in half of the scenes or more. That is memory, from the looks at the words before. Spread the light evenly over those words
 # as well, and the right colour falls to about 24 %.
 #
 # ## A photograph
@@ -247,8 +248,8 @@ drawings.answers_figure(photographs["elephants"], places, "beach")
 # It says "elephant" on the elephant, "beach" at the water, "sandy" on the sand, and "field" on the savanna. What, then, is grassy about the sky?
 #
 # ## Where it fails, and what gives it away
-# <!-- asked: Can I trust a caption with a high confidence score? | Only in part: captions with high scores are true more often, but a score of 0.65 does not mean that 65 of 100 are true. -->
-# <!-- asked: Does the attention map of a wrong word (a hallucination) look wrong, too? | No: at the false word "dog" the model looks straight at the cow. -->
+# <!-- asked: Can I trust a caption with a high confidence score? | Only in part: captions with high scores are true more often, but a score of 0.48 does not mean that 48 of 100 are true. -->
+# <!-- asked: Does the attention map of a wrong word (a hallucination) look wrong, too? | Not always: at the false word "dog" the model looks straight at the cow. -->
 #
 # How many of the captions of the other seven photographs will be true? Beside each stands a score from 0 to 1. It says how probable the model
 # found its own words, as the geometric mean of their probabilities (one over the *perplexity*).
@@ -276,18 +277,18 @@ drawings.gallery_figure(
 # Two, if a dark brown dog may be black: the dog and the train. The tennis player holds no ball, the cats and the cow
 # are called dogs, nobody sits on a chair, and the people sit in a boat.
 #
-# That is no bad luck. Two readers judged 150 captions of this model without seeing the scores. Half of the captions were true in the third with the
-# highest scores, and a sixth in the third with the lowest ([how sure it is](../docs/caption.md#how-sure-it-is)). So a score of 0.65 does not
-# mean that 65 of 100 such captions are true.
+# This is not bad luck. Two readers judged 150 captions of this model without seeing the scores. Half of the captions were true in the third with the
+# highest scores, and a sixth in the third with the lowest ([how sure it is](../docs/caption.md#how-sure-it-is)). So a score of 0.48 does not
+# mean that 48 of 100 such captions are true: of the middle third, from 0.44 to 0.53, 11 of 50 were.
 
 # %% [markdown]
-# Do the maps give it away?
+# Does the map of a false word give it away?
 
 # %%
 plots.attention_figure(photographs["cows"], described["cows"].words, described["cows"].alphas)
 
 # %% [markdown]
-# They do not. At "dog", the model looks straight at the cow. The scores only hint: the train's caption is right, and has a lower score than the
+# Not here. At "dog", the model looks straight at the cow. The scores only hint: the train's caption is right, and has a lower score than the
 # cow's.
 #
 # ## Your own photograph
@@ -383,11 +384,11 @@ for name, metric in [*scores, ("flickr8k", "BLEU-4"), ("flickr8k-lite0", "BLEU-4
 reveal("captions of scenes right with the mean, in percent", metrics["scenes-none"]["exact match"])
 
 # %% [markdown] tags=["answer"]
-# 41 %. Of these captions, 76 % mention exactly the sizes, colours, patterns and shapes that are in the picture, but only 47 % give them to the
+# 41 %. Of all captions with the mean, 76 % mention exactly the sizes, colours, patterns and shapes that are in the picture, but only 47 % give them to the
 # right objects. The mean mostly knows what is there. It often loses what belongs together.
 
 # %% [markdown]
-# On photographs it hardly matters. With the paper's encoder, VGG-19, attention was worth 1.2 points of BLEU-4 (a score that notebook 08
+# On photographs it hardly matters. With the paper's encoder, VGG-19, attention was worth 1.2 points of BLEU-4 before rounding (a score that notebook 08
 # explains). But two trainings of one recipe differed by up to 0.8, and with EfficientNet-Lite0 attention was worth 0.1. So these runs do not show
 # that it helps there. Why, then, are today's language models built on it? The course keeps this question for
 # [its end](11_from_2015_to_now.ipynb).
@@ -447,7 +448,7 @@ drawings.answers_figure(photographs["dog"], labels(photographer, here * lives[:,
 # The dog's 134 "and" are gone. All 47 "dog" stay, and so do "tree" and "grass" in their places. But the cows' labels are all "and", and 23 of them
 # live. And all 13 "dog" on the cats live.
 #
-# How many live by chance? The 5 % is a promise that holds only on average, over places that are independent. Neighbouring places are not, and
+# How many live by chance? The 5 % is a promise about the average over many photographs. Neighbouring places live or die together, and
 # there are only seven other photographs. So try it on a word that names nothing, "and":
 
 # %% jupyter={"source_hidden": true}
@@ -488,7 +489,7 @@ def dogs(share):
         name: int((living(name, share) & (spoken[name].argmax(1) == DOG)).sum())
         for name in ("dog", "cats")
     }
-    return f'{share:.0%}. On the cats live {on["cats"]} "dog", on the dog {on["dog"]}'
+    return f'{share:.0%}. "dog" lives at {on["cats"]} places on the cats, at {on["dog"]} on the dog'
 
 
 Slides(
@@ -499,8 +500,8 @@ Slides(
 )
 
 # %% [markdown]
-# The verdict: evidence says that *this picture differs here*, not that the label is true. A stricter test parts dog and cats: at 99 %, 37
-# "dog" live on the dog, and none on the cats. (With a second dog elsewhere, the same one mirrored, 46 of the 47 still pass at 95 %.)
+# The verdict: evidence says that *this picture differs here*, not that the label is true. A stricter test separates the dog from the cats: at 99 %, 37
+# "dog" labels live on the dog, and none on the cats. (With a second dog elsewhere, the same one mirrored, 46 of the 47 still pass at 95 %.)
 #
 # ## The map of the course
 #
@@ -523,12 +524,12 @@ Slides(
 # ## What to remember
 #
 # - For each word, attention gives the decoder a new view of the picture: a weighted mean of the annotation vectors.
-# - Move the light, and words can change. Take it away, and more than half of the time they do not: the model remembers.
+# - Move the light, and words can change. Take it away, and half of the colour words or more stay: the model remembers.
 # - The model has to say something, even where there is nothing. A control asks what it says without
 #   the look. What passes need not be true, and a nominal 5 % may be 0 or 17.
 # - A fluent sentence with a bright map can still be wrong.
 #
-# So what does it say? **Often what lies at the new place. But a word that it says without any light, too, did not need to be seen.**
+# So what does it say? **Often what lies at the new place. But a word that it says without any light, too, did not need this look: it may come from memory.**
 #
 # ## References
 #

@@ -302,11 +302,11 @@ reveal("side of the square that holds half, pixels", np.mean(half))
 
 # %% [markdown] tags=["answer"]
 # 70 pixels, less than five cells. The cell itself holds 2 to 5 percent. (The squares on the left are what `conv1_2`, `conv2_2`, `conv3_4`
-# and `conv4_4` can see, the smallest first. In the other pictures bright pixels count more; the small square is the cell, and the large one
+# and `conv4_4` can see, the smallest first. In the other pictures the pixels that count more are brighter; the small square is the cell, and the large one
 # holds half.)
 
 # %% [markdown]
-# So a place sees a region with a soft edge, and the paper's Gaussian imitates that edge. A vector can tell of what is *beside* its cell.
+# So a place sees a region with a soft edge, and the paper's Gaussian imitates that edge. A vector can tell you about what is *beside* its cell.
 # Whoever says "the model looks here" should remember how wide "here" is.
 #
 # ## Back to pixels
@@ -490,7 +490,8 @@ for row, (title, (own, i)) in zip(grid, queries.items(), strict=True):
 show_photographs(figure)
 
 # %% [markdown]
-# One cat's eye finds an eye of the other cat. The wheel finds the next wheel, and a wheel of the car. The cow finds
+# One cat's eye finds an eye of the other cat. The wheel finds another wheel, and a wheel of the car (as 7 of 21
+# places on its wheels do). The cow finds
 # another cow, and the elephant.
 #
 # ## What each layer knows about an object
@@ -536,16 +537,16 @@ colour = study["attributes"]["colour"]
 reveal("colours that the classifier names, percent", colour["linear"]["conv5_4"]["share"])
 
 # %% [markdown] tags=["answer"]
-# 63 (the interval goes from 57 to 68). One layer lower, at `conv4_4`, it names 98.
+# 63 (the interval goes from 57 to 68). One block lower, at `conv4_4`, it names 98.
 
 # %% [markdown]
-# On the way to `conv4_4` the network trades colour for shape. At `conv1_2` the nearest object always has the same colour, and the same shape
+# On the way to `conv4_4` shape takes over from colour as what dominates a vector. At `conv1_2` the nearest object always has the same colour, and the same shape
 # in 41 cases of 100. At `conv4_4` it has the same colour in 75 cases, and the same shape in 99. Then `conv5_4` loses a little of texture and
 # shape, and much of the colour.
 #
-# How much is lost for good nobody can say from this. The classifier, a ridge regression, has 300 objects to learn from, and more objects
+# From this nobody can say how much is lost for good. The classifier, a ridge regression, has 300 objects to learn from, and more objects
 # would let it read more. The figure is stored, because 150 scenes take minutes. The next cell runs the same study on the first 30 of them, and
-# whoever has the minutes puts 150 there.
+# if you have the minutes, put 150 there.
 
 # %% jupyter={"source_hidden": true}
 FEW_SCENES = 30
@@ -605,7 +606,7 @@ for (question, attribute), percent in sorted(live.items(), reverse=True):
     print(f"{question:8} {attribute:20}", *(f"{each:9.0f}" for each in percent))
 
 # %% [markdown]
-# Sixty objects tell the same story, colour for shape. Their numbers are lower, as a near object of the same colour is rarer among so few, and the
+# Sixty objects tell the same story, colour for shape. Most of their numbers are lower, perhaps as a near object of the same colour is rarer among so few, and the
 # classifier has less to learn from.
 #
 # ## The map moves with the picture
@@ -642,7 +643,7 @@ show_photographs(figure)
 # %% [markdown]
 # After the move, a vector resembles the one that saw the *same part of the picture* before, two rows higher. It resembles the one that was in its own
 # cell far less. That is *equivariance*, here for moves by whole cells: every place sees as every other does. So a weight on a place points at a
-# spot about five cells wide, with the cell in its middle.
+# region around its cell: half of what counts lies within five cells, half farther out.
 #
 # ### A mean cannot see order
 # <!-- index: claim: one vector for a picture loses where things are | exchanged places have the same mean; what captions from a trained mean get wrong | satlib.model.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
@@ -675,7 +676,7 @@ print(
 )
 
 # %% [markdown]
-# So the coordinates survive the mean. Or do they? Train it again, and take them out (percent):
+# So the coordinates survive the mean. Or do they? We trained it again, with them and without (percent):
 #
 # | | the right one first | beside or above |
 # | --- | --- | --- |
@@ -683,8 +684,8 @@ print(
 # | the same, fed zeros for them | 58 | |
 # | without, twice | 59, 61 | 87, 92 |
 #
-# Without coordinates the order is hardly better than a guess (the standard error is about 3). Whether two objects are beside or above each
-# other is still known, since a single vector that sees both can tell.
+# Without coordinates the order is only a little better than a guess (by three standard errors, which are about 3 points). Whether two objects are beside or above each
+# other is still known, perhaps since a single vector that sees both can tell.
 #
 # What the mean does lose is which property belongs to which object. In 264 of 500 captions an object is wrong (with attention, in 9). Yet only 6
 # of these captions name a property that is nowhere in the picture.
@@ -732,7 +733,7 @@ plt.show()
 reveal("BLEU-4 added by the encoder", bleu["lite0-soft"] - bleu["soft"])
 
 # %% [markdown] tags=["answer"]
-# 2.7 (the interval goes from 1.5 to 3.8, over test photographs; each is a single training).
+# 2.7 (the interval goes from 1.5 to 3.8, over test photographs; each is a single training with settings of its own, which have a part in it).
 
 # %% [markdown]
 # ## Extract once
@@ -870,7 +871,7 @@ reveal("correlation with the pictures of other maps", alike[deconvnet])
 # | `conv3_4` | 0.92 to 0.94 |
 # | `conv4_4` | 0.97 to 0.98 |
 #
-# Gradients never go above 0.4. So the claim falls, from `conv3_4` upwards: the cat's eyes are *not* what this map looks for. But what draws
+# Gradients never go above 0.4. So the claim falls, from `conv3_4` upwards: the picture does *not* show what this map looks for. But what draws
 # them, whichever map we ask?
 #
 # ### Three suspects
@@ -991,7 +992,7 @@ Slides(draw_suspects, [*methods], "deconvnet", lambda title: f"{title} ({without
 # | the switches *and* the weights | 0.86 | 0.80 to 0.94 |
 #
 # So the photograph's switches and the network's weights draw the cat, as you see when they are gone. But that *all* maps draw the same cat is the
-# work of the ReLU on the way down. It is needed, and it is enough: with nothing but noise beside it, the maps still agree. The gradients had
+# work of the ReLU on the way down. It is needed, and nearly enough: with nothing but noise beside it, the maps still agree (0.86). The gradients had
 # told us as much. They keep the switches and the weights, have no such ReLU, and reach 0.29.
 #
 # Why a ReLU? A dozen times it throws away what is negative. What is left of any signal then points into the same corner, and sums of such
@@ -1009,7 +1010,7 @@ Slides(draw_suspects, [*methods], "deconvnet", lambda title: f"{title} ({without
 # - If two pictures agree too well, take the parts of the method out, one at a time. Here switches and weights draw the cat, and the ReLU on the
 #   way down makes all maps draw the same one.
 #
-# So what does it see? **196 vectors, each of a place with much around it, and a picture of what one of them shows proves little before you have seen the others'.**
+# So what does it see? **196 vectors, each of a place with much around it, and a picture of what one map finds there proves little before you have seen those of other maps.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think

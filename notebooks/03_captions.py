@@ -102,7 +102,7 @@ plt.show()
 #
 # > **Paper, section 5.1.** COCO gets only basic tokenization, to be consistent with the one that Flickr8k and Flickr30k come with.
 #
-# We read "basic" like this: everything is written small, and only words are kept. A word has letters and digits, and may have hyphens and
+# We read "basic" like this: everything is put in lower case, and only words are kept. A word has letters and digits, and may have hyphens and
 # apostrophes *inside*. Whatever else stands there ends a word.
 
 
@@ -118,11 +118,11 @@ def words(caption: str) -> list[str]:
 
 
 # %% [markdown] tags=["hint"]
-# Replace every character that can be in no word by a space, and split. Then look at the ends of what you have: what about `- one` and `'big'`?
+# Replace every character that no word can contain by a space, and split. Then look at the ends of what you have: what about `- one` and `'big'`?
 
 # %% [markdown] tags=["pseudocode"]
 # ```
-# in small letters, put a space in place of all but letters, digits, - and '
+# in lower case, put a space in place of all but letters, digits, - and '
 # split at spaces
 # take - and ' off the ends of each piece; drop what is empty then
 # ```
@@ -263,10 +263,10 @@ print(
 # so 100 captions have 37 holes.
 
 # %% [markdown]
-# 41 percent of the words are said only once, and all of them together make up 1 percent of the text. On the left, Flickr8k's curve steepens
-# slowly, as is usual for a language (Zipf's law). The grammar's curve drops like a cliff, because the grammar has no rare words.
+# 41 percent of the words are said only once, and all of them together make up 1 percent of the text. On the left, Flickr8k's curve is nearly
+# straight, as is usual for a language (Zipf's law), and steepens slowly. The grammar's curve drops like a cliff, because the grammar has no rare words.
 #
-# There is one mistake that nothing warns you of: to count the words of *all* captions. Then a third of the unknown words in the test captions
+# There is one mistake that nothing warns you about: counting the words of *all* captions. Then a third of the unknown words in the test captions
 # disappear, and without a least count all of them do. With them goes the sign of what training has missed.
 #
 # ### Words in pieces
@@ -277,7 +277,7 @@ print(
 # **Byte-pair encoding** (BPE; Sennrich et al., 2016) finds such pieces. It begins with single characters, and again and again it joins the most
 # frequent pair of neighbours in the text. What is common becomes one piece. What is rare can still be spelt, by the same joins in the same order.
 #
-# We leave one thing of Sennrich's out for now: a mark at the end of each word.
+# We leave out one thing that Sennrich et al. have: a mark at the end of each word.
 
 
 # %% tags=["task:3.3"]
@@ -399,7 +399,7 @@ print(f"with a mark: {with_mark / dev.total():.2f} pieces a word")
 
 # %% [markdown]
 # Without a mark nobody can: `skateboard er` may be one word or two. With a mark at the end of each word (Sennrich's is `</w>`), the sentence
-# comes back. It costs 1.78 pieces a word, with as many joins. So your pieces are good enough to *read* captions; a captioner that *writes* in
+# comes back. With as many joins, the mark raises 1.64 pieces a word to 1.78. So your pieces are good enough to *read* captions; a captioner that *writes* in
 # pieces needs the mark.
 #
 # ## Batches of one length
@@ -410,7 +410,7 @@ print(f"with a mark: {with_mark / dev.total():.2f} pieces a word")
 # > **Paper, section 4.3.** An update takes time in proportion to its longest caption. So each update draws a length, and then 64 captions of
 # > that length. Training converged much faster, with no noticeable loss of performance.
 #
-# In a mixed batch, each caption is filled up to the length of the longest. What is filled up is *padding*: it is computed and thrown away. **In
+# In a mixed batch, each caption is filled up to the length of the longest. The filling is called *padding*: it is computed and thrown away. **In
 # random batches of 64 captions of Flickr8k, what share of all steps is padding?**
 
 # %%
@@ -697,9 +697,9 @@ for text in (*probes(), "The dog’s well--known rock-'n'-roll", "a horse 's lea
         print("ours and satlib's:", words(text), tokenise(text))
 
 # %% [markdown]
-# Two captions do what 9,000 could not. And the last two lines tell even our `words` from satlib's tokeniser. Where an 's stands alone, our rule
+# Two captions do what 9,000 could not. And on the last two lines even our `words` differs from satlib's tokeniser: at the curly apostrophe, at `--`, and at `'n'`. Where an 's stands alone, our rule
 # drops its apostrophe; satlib keeps it, since Flickr8k writes it so. The two differ in 395 of Flickr8k's 40,460 captions, each time for that
-# reason. The verdict on "0 of 9,000": it is true, and nearly empty. A test is as good as what it could have caught.
+# reason. The verdict on "0 of 9,000": it is true, and nearly empty. A test is only as good as what it could have caught.
 #
 # ## What to remember
 #
@@ -710,7 +710,7 @@ for text in (*probes(), "The dog’s well--known rock-'n'-roll", "a horse 's lea
 # - Padding in the loss makes it look better than it is, and here it slowed learning; the model ended as good.
 # - The words before go in, the words come out, and the end mark is a word.
 #
-# So how do they become numbers? **Word by word, by a vocabulary that was counted in training, in batches of one length, and padding is never graded.**
+# So how do they become numbers? **Word by word, by a vocabulary counted on the training captions, the end mark last, in batches of one length; any padding is not graded.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think

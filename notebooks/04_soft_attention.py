@@ -445,8 +445,8 @@ print(
 # though farther away, hardly pull with so little weight, and place 6, with more weight than place 4, pulls less: it is near.
 #
 # And $a_6$, inside the hull? A blend of the others can lie exactly on it, and then $\hat z$ does not say which of the two was read. That is an accident of
-# two dimensions. In 512 there is room for 196 vectors to be the corners of a simplex, and no blend of the other corners reaches a corner. They are
-# if the differences to one of them are all independent, so count the independent ones: their rank.
+# two dimensions. In 512 there is room for 196 vectors to be the corners of a simplex, and no blend of the other corners reaches a corner. That they are
+# if the differences from one of them to the others are all independent. So count the independent ones: their rank.
 
 # %%
 differences = (a_cats[1:] - a_cats[0]).double()  # (195, 512)
@@ -901,7 +901,7 @@ print(
 # until it has said all three.
 #
 # On average the peak is 9 pixels *below* the middle of the object. A convolution sees further than its
-# own cell, so the encoder may put the news of an object a little to the side. A map tells
+# own cell, so the encoder may put the evidence of an object a little to the side. A map tells
 # you which vector was read, not where its evidence came from. Read the maps as pointers, not as outlines.
 
 # %% [markdown]
@@ -924,7 +924,7 @@ axis.tick_params("x", rotation=70)
 plt.show()
 
 # %% [markdown]
-# In this run it is wide open for colours and shapes, half open for "stripes" and "dots", and low for "is" (0.13 to 0.22 over five seeds),
+# In this run it is wide open for shapes and colours other than white, half open for "white", "stripes" and "dots", and low for "is" (0.13 to 0.22 over five seeds),
 # but also for "above" (0.16 to 0.31), which only the picture decides. Is the gate wrong? Shut it there:
 
 
@@ -950,7 +950,7 @@ print(
 )
 
 # %% [markdown]
-# No: earlier looks have told the state (in four other runs 54 to 61 are right, of 51 to 67). A low gate does not say that a word needs no
+# No: as many captions are right as before, since earlier looks have told the state. With the gate shut at the sizes, only 21 are. A low gate does not say that a word needs no
 # picture, only that it needs no look *now*.
 
 # %% [markdown]
@@ -1130,14 +1130,14 @@ print(
 
 # %% [markdown]
 # After "a" the light is on the upper object already, and the captions say why: all 1,333 of those that begin with "a" name
-# the upper or the left object first. Our colours decided nothing, the order had. The colour describes what the decoder is
+# the upper or the left object first. Our colours decided nothing; the order already had. The colour describes what the decoder is
 # looking at, and "a" with the other object's colour never occurs in training.
 
 # %% [markdown]
 # ## On trial: the light
 #
 # We promised to ask whether the maps mean what they seem to mean. The claim: *the decoder says "red" because it looks at the red star.* But a lit place may
-# only go along with a word that the state knew beforehand. So move the light to the other object, for one word only, and listen. If the light is the
+# merely accompany a word that the state knew beforehand. So move the light to the other object, for one word only, and listen. If the light is the
 # cause, the decoder will say what is true over there.
 #
 # You write the intervention, in three lines. The decoder insists on its own map; but if all places hold the same vector, every map reads that vector.
@@ -1171,7 +1171,7 @@ def forced_word(
 
 # %% [markdown]
 # Which words can testify? Those that are true of one object and false of the other: "red", if the other is blue. (Textures stay out of it, since a plain
-# object has no word for its texture.) Each is asked six times, under another light each time.
+# object has no word for its texture.) Each is asked six times, under a different light each time.
 
 # %% jupyter={"source_hidden": true}
 meaning = {}  # what a word says: "huge" meaning ("size", "big")
@@ -1261,10 +1261,10 @@ print(
 
 # %% [markdown]
 # The light is a cause. Move it to the other object, and 78 percent of the words say what is true over there (76 to 81 over five seeds). On empty
-# ground 20 percent do so by luck: half of the sizes, of which there are two, and a quarter of the shapes, of which there are four.
+# ground 20 percent do so by luck: there are only two sizes, and four shapes.
 #
 # But the cause is the object and not the word. Under the *next* word's map 97 percent of the words stay as they are, more than under a map drawn
-# neatly over their own object, which costs 15 percent. "Red" needs the light on the star. It does not need a light of its own; which of the
+# neatly over their own object, which costs 15 percent. (The map of the word *before*, which may be still on the other object, costs 16.) "Red" needs the light on the star. It does not need a light of its own; which of the
 # star's properties is to be said, the state knows.
 # <!-- again: manual_seed(0) to manual_seed(1), (2), (3), (4) -->
 
@@ -1278,7 +1278,7 @@ print(
 # - A map shows which vectors were read. Whether a place mattered for a word, you learn by moving the light, and [notebook
 #   10](10_reading_the_model.ipynb) moves it in models that were trained for longer.
 #
-# So do they mean it? **They show what was read for a phrase, hardly for a word; whether it mattered, only moving the light can tell.**
+# So do they mean it? **Only in part: they show what was read for a phrase, hardly for a word, and whether it mattered, only moving the light can tell.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a break, a control
@@ -1298,7 +1298,7 @@ print(
 # <details><summary>What you should see</summary>
 #
 # The swap does no harm: `LSTMCell` disagrees, but a gate learns its role, whatever its name. Even weights named
-# less than a fifth (three seeds); and with the gate closed, all scenes get the same caption.
+# fewer than a fifth of the objects (three seeds); and with the gate closed, all scenes get the same caption.
 #
 # </details>
 #

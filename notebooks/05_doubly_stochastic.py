@@ -273,7 +273,7 @@ plt.show()
 
 # %% [markdown]
 # (The darkest blue is 0.3 and more.) The words of the sharp maps share the picture out among themselves, but no weight can stay above
-# $C/L = 0.29$, and so the penalty blurs them, from 1.37 to 2.24 nats. (Only with as many words as places can they reach 0 and become doubly
+# $C/L = 0.29$. The penalty blurs them, from 1.37 to 2.24 nats, more than it must (1.35 would do). (Only with as many words as places can they reach 0 and become doubly
 # stochastic.) The maps that began even stay even. The penalty is content with *look at
 # everything at every word*, and with *look somewhere else at each word*.
 
@@ -479,7 +479,7 @@ courses = torch.stack(
 results = {weight: courses[weight, :, -1] for weight in runs}
 
 # %% [markdown]
-# **Without the penalty about 80 percent of the places are ignored. What percentage at $\lambda = 1$?**
+# **Without the penalty nearly 80 percent of the places are ignored. What percentage at $\lambda = 1$?**
 
 # %%
 guess_ignored = ...
@@ -610,7 +610,7 @@ def every_place(
 #
 # A geometric mean multiplies: $\prod_i p_{ik}^{\alpha_i}$, where $p_i = \mathrm{softmax}(n_i)$, normalised over the words $k$. Taken
 # literally, that breaks down as soon as a probability rounds to 0. Write $\ln p_{ik}$ in terms of
-# $n_{ik}$, and see what depends on $k$ and what does not. Give back $\ln Z$, too, with $Z$ what the product sums to over the words.
+# $n_{ik}$, and see what depends on $k$ and what does not. Return $\ln Z$ as well, where $Z$ is the sum of that product over the words.
 
 
 # %% tags=["task:5.7"]
@@ -673,8 +673,8 @@ print(
 #
 # $n_t$ is affine in $h_t$ and $\hat z_t$, so $\mathbb{E}[n_t]$ needs only their means. But soft attention has $h_t(\mathbb{E}[\hat z_t])$ in
 # place of $\mathbb{E}[h_t]$. Around the mean, the first-order term is proportional to $\mathbb{E}[\hat z_t -
-# \mathbb{E}[\hat z_t]] = 0$. So halve distances that are small already (here 2 percent), and the error is a quarter (that of links 1 and 3
-# together, too). It is small if the places that share
+# \mathbb{E}[\hat z_t]] = 0$. Link 3 has no such term either, so we measure both together: halve distances that are small already (here 2 percent), and the error
+# falls to a quarter. It is small if the places that share
 # the weight say similar things, or if one has all of it.
 
 # %%
@@ -751,8 +751,8 @@ Slides(
 )
 
 # %% [markdown]
-# The average loses that place's share and no more. The product follows the one voice down: nearly nothing from a place with weight is
-# a veto.
+# The average loses that place's share and no more. The product follows the one voice down: a place with enough weight
+# has a veto.
 
 # %% [markdown]
 # ### A whole caption
@@ -885,26 +885,26 @@ reveal("NLL of soft attention less the marginal's, nats per word", difference)
 # off (there 0.10 to 0.13), on the other side.
 
 # %% [markdown]
-# Blur the maps to $T = 2.5$, and the places disagree more: the lead grows to 0.19 (0.17 to 0.21 on three other sets). With even maps
-# ($T = 100$) all predict badly, and little of it is left, 0.03 (there 0.03, 0.01 and -0.01).
+# Blur the maps to $T = 2.5$, and the places disagree more: the lead grows to 0.19. With even maps
+# ($T = 100$) all predict badly, and little of the lead is left, 0.03.
 #
 # Soft attention is close to the product, here surer than the mixture (entropies 0.69 and 0.84
-# nats). Being surer is part of it: raise each to the power that suits it best, and the lead is less than half of what it was.
-# The rest has a plain suspect. This decoder was *trained* to make soft attention's likelihood high; nobody ever trained the marginal.
+# nats). Being surer is part of it: raise each to the power that suits it best, and in these 15 captions the lead shrinks from 0.05 to 0.02.
+# The rest has a plain suspect. This decoder was *trained* to make soft attention's likelihood high; it was never trained for the marginal's.
 # Only a decoder trained on the marginal could clear that up, and it costs a run for each of the 196 places.
 # At more than 90 percent of the words soft attention gives the true one more than the marginal, and less at the
 # others, so it is no bound. In `scenes-hard`, where about a quarter of the captions trained the bound and the others soft attention, the
-# four lie within 0.02 nats (four sets of 15 scenes): the places that it looks at agree. Sharper maps are not the reason: sharpen soft
-# attention's beyond them, to 1.5 nats, and it is still 0.05 from the bound. The approximation explains how soft and hard attention are related, not which of them to train.
+# four lie within 0.02 nats (four sets of 15 scenes): the places that it looks at agree. Sharper maps are not the reason: make soft
+# attention's even sharper, with 1.5 nats, and it is still 0.05 from the bound. The approximation explains how soft and hard attention are related, not which of them to train.
 
 # %% [markdown]
 # ## On trial: the price of coverage
 # <!-- asked: How do I tell a difference between trainings from chance (random seeds)? | Give both the same seeds, subtract within each, and ask whether the interval of the mean difference has zero inside. -->
 #
-# The charge: whoever makes a decoder cover the picture pays in likelihood. The witness looked after three of twelve epochs, and saw
-# $\lambda = 1$ cost 0.14 nats per word.
+# The charge: whoever makes a decoder cover the picture pays in likelihood. The evidence: after three of twelve epochs,
+# $\lambda = 1$ costs 0.14 nats per word.
 #
-# Two seeds are too few to tell a cost from chance, so six sit on this jury: your two, and four that we trained by the same cells. A seed
+# Two seeds are too few to tell a cost from chance, so here are six: your two, and four that we trained with the same cells. A seed
 # gives both of its decoders the same first weights, so subtract within each seed before you average: what the seed does to both
 # cancels. If $S$ such differences have the mean $\bar d$ and the standard deviation $s$, then
 #
@@ -1088,7 +1088,7 @@ right.legend()
 plt.show()
 
 # %% [markdown]
-# **Verdict: acquitted for want of evidence.** After three epochs the witness is right, in every seed. But most of that cost is a delay. It melts
+# **Verdict: acquitted for want of evidence.** After three epochs the charge holds, in every seed. But most of that cost is a delay. It melts
 # as training goes on, and at the end the interval has zero inside: six seeds cannot tell this price from none, and all but
 # rule out one above 0.03 nats. That is not "the penalty is free". More seeds could still find a small price.
 #
@@ -1100,7 +1100,7 @@ plt.show()
 # | no dropout in either | −0.04 | −0.05 to −0.03 |
 # <!-- again: dropout=0.3 to dropout=0.0, seeds (0, 1) to (0, 1, 2, 3, 4, 5) -->
 #
-# It does not make those decoders better. It makes them overfit less, and so would anything. Before you call a difference between two trainings
+# Those decoders are better for it, most likely because they overfit less. With dropout, which does the same, nothing is left of that gain. Before you call a difference between two trainings
 # a cost or a gain, train to the end, regularise both, and count seeds.
 
 # %% [markdown]
@@ -1109,11 +1109,11 @@ plt.show()
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
 # - Our decoders covered the picture with broad maps. That cost likelihood early in training; at the end six seeds could not tell the
 #   price from zero.
-# - In six ways to write the loss, a weight of 1 was anything from 0 to 12 on the paper's scale. Convert it before you copy it.
+# - In five ways to write the loss, a weight of 1 was anything from 0.06 to 12 on the paper's scale; summed over the wrong axis it did nothing. Convert it before you copy it.
 # - Soft attention nearly multiplies the places' opinions (NWGM), the marginal averages them. Where the lit places agree, so do they.
 # - bound = log NWGM + log Z. Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
 #
-# So what does it cost? **Little here: even coverage bought nothing that six seeds could tell, and where the lit places agree, a mean of places says what a mean of predictions says.**
+# So what does it cost? **Here, nothing that we could measure. The mean of places gave the true words slightly more probability than the mean of predictions did, and making it look everywhere did not improve the likelihood.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a break, a control
@@ -1126,7 +1126,7 @@ plt.show()
 #
 # - Put the penalty on the wrong axis, `alphas.sum(2)`. Which numbers of the table give it away? What would the log of such a run show?
 # - Divide the log-likelihood by the caption's length, `log_p.mean(1)`, and train with $\lambda = 0.1$. Which of the two rows will it resemble?
-# - Take the dropout out of `prepare`, and call the jury again with your two seeds. What changes, and in which decoders?
+# - Take the dropout out of `prepare`, and run both cells again with your two seeds. What changes, and in which decoders?
 # - Set $\tau = 5$. (If a result moves in the second digit, think of rounding errors that grow during training.)
 #
 # ### A control
@@ -1142,7 +1142,7 @@ plt.show()
 #
 # It changes one of the two and leaves the other: the same $\lambda$ with clipping only of the words' gradient or with none; many more epochs
 # for both decoders; or one more epoch without the penalty after training with it, to see how fast the NLL comes back, beside one more epoch of
-# the decoder that never had it. It uses two seeds, and names beforehand the number that would have refuted you.
+# the decoder that never had it. It uses several seeds (two are too few), and names beforehand the number that would have refuted you.
 #
 # </details>
 

@@ -234,7 +234,7 @@ print(f"{len(p)} paths: L_s = {L_s:.3f}, log p(y|a) = {log_likelihood:.3f}, gap 
 # ### When the bound is tight
 # <!-- index: claim: the bound is tight where looks are certain or make no difference | the gap against the temperature of alpha and against the weight of the context | satcourse.lessons.estimators.Paths | tests/test_hard.py::TestBound::test_equal_when_alpha_is_one_hot -->
 #
-# The two agree if $\alpha$ is one-hot, or if the looks make no difference to the words. We lower the temperature of $\alpha$, or scale down
+# The bound is tight if $\alpha$ is one-hot, or if the looks make no difference to the words. We lower the temperature of $\alpha$, or scale down
 # the weights that read $\hat z$, of five decoders (dotted: as they are).
 
 
@@ -273,7 +273,7 @@ plt.show()
 
 # %% [markdown]
 # The gap is the price of spreading the probability over looks that
-# matter. Training on the bound can save it by sharpening the maps, whatever the pictures show.
+# matter. Training on the bound can avoid it by sharpening the maps, whatever the pictures show.
 
 # %% [markdown]
 # ## Why the gradient cannot pass through the sample
@@ -315,7 +315,7 @@ axis.legend(fontsize=9)
 plt.show()
 
 # %% [markdown]
-# Each is a staircase; their mean is smooth.
+# Each throw is a staircase; the mean over all throws is smooth.
 
 # %% [markdown]
 # ## The score-function identity
@@ -323,7 +323,7 @@ plt.show()
 # <!-- asked: How does hard attention learn, then (the log-derivative trick)? | From a second term, the score function, which makes good paths more likely; the attention learns from it alone. -->
 #
 # Both factors of $p(s|a) \log p(y|s,a)$ depend on the weights $W$: two terms. In the one that
-# differentiates $p(s|a)$, the identity $\partial p = p\, \partial \log p$ makes a mean under $p$ again:
+# differentiates $p(s|a)$, the identity $\partial p = p\, \partial \log p$ turns the sum into a mean under $p$ again:
 #
 # > **Paper, equation 11.**
 # > $$\frac{\partial L_s}{\partial W} = \sum_s p(s|a) \left[ \frac{\partial \log p(y|s,a)}{\partial W} + \log p(y|s,a)\, \frac{\partial \log p(s|a)}{\partial W} \right] .$$
@@ -461,7 +461,7 @@ print(
 )
 
 # %% [markdown] tags=["answer"]
-# 715 percent. The mean is right, every single estimate is hopeless, and four times the samples only halve the error.
+# 715 percent. The mean is right, an estimate from one sample is hopeless, and four times the samples only halve the error.
 
 # %% [markdown]
 # In the lower row, whose scale is finer, $b = -29$ is subtracted from the reward.
@@ -577,7 +577,7 @@ Slides(
 )
 
 # %% [markdown]
-# The noise falls by a factor of 11 (in eleven other random decoders by 1.7 to 61). But from 0 the moving average takes some forty minibatches.
+# The noise falls by a factor of 11 (in seven other random decoders by 2 to 12). But a moving average that starts at 0 takes some forty minibatches to get there.
 
 # %% [markdown]
 # ## Which reward teaches which look
@@ -701,7 +701,7 @@ still.show(board, "> **Run > Run All Cells**, and here are four places to look a
 
 # %% [markdown]
 # In this game, as in 78 percent of 2,000 others, one caption with a baseline beats 64 without. And whoever always takes the likeliest path
-# never gets nearer.
+# stays 22 percent off even with it, however long the game.
 
 # %% [markdown]
 # ## The other samples as a baseline
@@ -728,7 +728,7 @@ def leave_one_out(rewards: Tensor) -> Tensor:
 # The others' sum is the row's sum less the sample's own reward.
 
 # %% [markdown]
-# We take eight images, each with a caption of two words (16 paths). Without a baseline the reward is 13 nats large (root mean square).
+# We take eight images, each with a caption of two words (16 paths). Without a baseline the reward amounts to 13 nats (root mean square).
 # What is left if we subtract one average for all eight captions, or the mean of three other samples?
 
 # %% jupyter={"source_hidden": true}
@@ -803,7 +803,7 @@ one = [(p, by_score_function(*rest, average)) for p, *rest in ones]
 others = [(p, by_score_function(r, d_w, d_q, leave_one_out(r))) for p, r, d_w, d_q in fours]
 
 # %% [markdown]
-# The mix's list has soft attention's gradient with probability 0.5, and each sampled one with half of its own.
+# The mix's list has soft attention's gradient with probability 0.5, and each sampled gradient with half the probability that it had.
 
 
 # %% jupyter={"source_hidden": true}
@@ -850,11 +850,11 @@ for name, estimates in studied.items():
     print(f"{name:32} bias {bias:.2f}   error at 64 paths {at_64[name]:.2f}")
 
 # %% [markdown]
-# An estimator's error depends on how many paths you can afford, for each caption: it is
+# An estimator's error depends on how many paths you can afford for each caption:
 # $\sqrt{\text{bias}^2 + \text{noise}^2 / \text{paths}}$. (Judging a path by three others takes four passes; 64 passes for eight captions are eight for each.)
 #
 # With 64 paths the error is 0.90 of the gradient's length without a baseline, and 0.20 with three other samples. The mix, whose mean
-# is wrong, has 0.22, and more paths do not help it much.
+# is wrong by 0.06, has 0.22 (the moving average alone 0.30). More paths help it, too, but never below 0.06.
 
 # %% [markdown]
 # # An optional end: Gumbel-softmax and VIMCO
@@ -955,9 +955,9 @@ axis.legend(fontsize=9)
 plt.show()
 
 # %% [markdown]
-# At 64 paths the Gumbel-softmax comes closest: its error is 0.12. More paths reduce only the noise: from some 300 on the other samples win. (Of seven other random decoders it leads in five at 64
-# paths; the other samples win from 19 to 1,115 on.) And this is not the score function's best: all eight paths of a caption could judge one
-# another, each word by the reward to come, with less noise.
+# At 64 paths the Gumbel-softmax comes closest: its error is 0.12. More paths reduce only the noise: from some 300 on the other samples win. (It leads at 64 paths in five of seven
+# other random decoders, too.) And this is not the score function's best: all eight paths of a caption could judge one
+# another, each look by the reward to come, with less noise.
 
 # %% [markdown]
 # ## Tighter bounds

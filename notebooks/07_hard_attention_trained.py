@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 7. Hard attention trained, and rewards (from REINFORCE to RLHF)
 #
-# **A score function pays a model for what went well. When its results improve, what has it taught, and what would have come anyway?**
+# **Rewards pay a model for what went well. When its results improve, what have the rewards taught, and what would have come anyway?**
 #
 # First your own loss trains hard attention, beside two controls. Then the same loss, with words in place of places, trains a captioner by
 # rewards, as it trains language models, and you try what the rewards taught.
@@ -61,7 +61,8 @@ use_page_style()
 
 # %% [markdown]
 # Three functions come from [notebook 06](06_hard_attention.ipynb), where you wrote them: which place a dart hits, a loss whose gradient is
-# the score function's, and the mean reward of the other samples. (To use yours, copy them to this place.)
+# the score function's, and the mean reward of the other samples. (To use yours, copy them to this place.) The *score function*, $\partial \log p(s)$, makes
+# likelier what was drawn, in proportion to its reward less a baseline; a *dart* is one draw of a place from the map.
 
 # %%
 draw, score_loss, leave_one_out = map(reference, ("6.1", "6.3", "6.5"))
@@ -245,14 +246,14 @@ of_hard, of_words, of_control = (trained[name] for name in list(decoders)[:3])
 
 # %% [markdown]
 # Your loss gains 0.8 nats, from -11.6 to -10.8, and the soft control nothing. (Three seeds each: 0.8 to 1.1, and none.) The score function's work? No: without it
-# the gain is as large, because the *words* learn to live with darts. It only begins to sharpen the maps, whose entropy falls to 2.71, where it rises without.
+# the gain is as large, because the *words* learn to live with darts. All it does is begin to sharpen the maps: their entropy falls to 2.71, and rises without it.
 #
 # With four paths that judge one another, and the reward to come, it does earn something: -10.3, where the same loss without the score function
-# reaches -10.7 in each of three seeds, and the entropy falls below 2.6. So the estimator was the trouble, more than the idea. (After 300 steps the plain
-# version gets there, too: -10.1 to -9.9 with it and -10.4 without.)
+# reaches -10.7 in each of three seeds, and the entropy falls below 2.6. So the estimator was part of the trouble. (After 300 steps the plain
+# version gets there, too.)
 #
-# But sharper maps need no training at all. With its energies divided by 0.1 every decoder is better than these (-9.3 to -9.8). It has a price: likelihood
-# with the expected context, which is used at test. There the start falls from -8.76 to -9.46.
+# But sharper maps need no training at all. With its energies divided by 0.1 every decoder is better than these (-9.3 to -9.7), and four paths lead no more. It has a price: likelihood
+# with the expected context, which is used at test. There the start falls from -8.76 to -9.46. (Training with darts costs 0.1 to 0.2 there, too.)
 # <!-- again: steps=100 to steps=300; four_paths to partial(four_paths, lambda_r=0.0), and seed=1, 2 -->
 
 # %% [markdown]
@@ -327,16 +328,16 @@ with_look = looks_of_the_shipped()
 reveal("percent right with darts", with_look["sample"])
 
 # %% [markdown] tags=["answer"]
-# 93 percent: 56 scenes in place of 58, too few to call it a difference. Of 360 scenes 98 percent are right with the expected context, 92
-# and 95 with darts (two seeds), 94 at the most probable place.
+# 93 percent: 56 scenes in place of 58, too few to call it a difference. In 360 scenes there is one: 98 percent with the expected
+# context, 92 to 95 with a single place, drawn or most probable.
 
 # %% [markdown]
 # ## And on photographs?
 # <!-- asked: I trained hard attention, and its maps are nearly uniform: a bug? | Not necessarily: one of our runs has nearly even maps, too; another's are sharper than soft attention's. -->
 #
 # In the paper hard attention wins: on Flickr8k its BLEU-4 is 21.3, soft attention's 19.5. [Ours](../docs/results.md) with
-# EfficientNet-Lite0, one training each, the hard one by a mix again, are equally good (22.8 and 22.6), and its maps are sharper (entropy 3.26 against
-# 3.51). `flickr8k-paper-hard`, nearer to the paper but with another RMSProp and stopped after 18 of 40 epochs, has nearly even maps, and a BLEU-4 of 19.9.
+# EfficientNet-Lite0, one training each, the hard one by a mix again, are equally good (22.8 and 22.6), and the hard one's maps are sharper.
+# `flickr8k-paper-hard`, nearer to the paper but with another RMSProp and stopped half-way, has nearly even maps.
 
 # %% [markdown]
 # ## From REINFORCE to RLHF, on one page
@@ -344,7 +345,7 @@ reveal("percent right with darts", with_look["sample"])
 # <!-- asked: What is the baseline of self-critical training (SCST)? | The reward of the greedy caption, where RLOO takes the mean of the other samples. -->
 # <!-- asked: Is GRPO biased (standard deviation, length)? | Subtracting the mean only scales the gradient; the divisions change what is maximised, and Dr. GRPO drops both. -->
 #
-# Put *words* in place of places, and a *reward from outside* in place of the likelihood. `score_loss` stays as it is.
+# Put *words* where the places were, and a *reward from outside* in place of the likelihood. `score_loss` stays as it is.
 #
 # | hard attention | a language model in 2026 |
 # | --- | --- |
@@ -355,7 +356,7 @@ reveal("percent right with darts", with_look["sample"])
 # | the other samples | RLOO (Ahmadian et al., 2024; self-critical training, SCST, takes the greedy caption instead) |
 # | less the mean of all samples, divided by their standard deviation | GRPO (Shao et al., 2024) |
 #
-# PPO and GRPO also stop paying for a token's probability once it has changed much, and RLHF adds a KL penalty for leaving the first policy. GRPO as published divides each completion's loss by its length, and has
+# PPO and GRPO also stop paying for a token's probability once it has changed much, and RLHF adds a KL penalty for straying from the initial policy. GRPO as published divides each completion's loss by its length, and has
 # the advantage
 #
 # $$A_n = \frac{r_n - \mathrm{mean}(r_1, \dots, r_N)}{\mathrm{std}(r_1, \dots, r_N)} .$$
@@ -382,7 +383,7 @@ assert_close(r - r.mean(1, keepdim=True), 3 / 4 * (r - leave_one_out(r)))
 
 # %% [markdown]
 # $(N-1)/N$ of it: the bias is a scale, which the learning rate can absorb. The division is another matter: it
-# doubles the first two groups (0.75 becomes 1.5), and a group of which half is right gains least. This is not the gradient of the mean reward any more; nor is it with the division by length. Dr. GRPO (Liu et al., 2025) drops
+# doubles the first two groups (0.75 becomes 1.5), and a group of which half is right gains least. The result is no longer the gradient of the mean reward, and dividing by the length spoils it as well. Dr. GRPO (Liu et al., 2025) drops
 # both.
 #
 # ## Rewards at work
@@ -681,8 +682,8 @@ axis.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
-# At one try 24 percent have become 93. At 64 tries 83 to 95 have become 98 to 100 (three trainings), so a gap of 70 points closes to 5 to 17. The rewards made likely what was
-# rare, and taught little that was out of reach.
+# At one try 23 percent have become 93, at 64 tries 83 have become 98: a gap of 70 points closes to 15 (5 to 17 in three trainings). So the rewards mostly made likely what was
+# rare. Not only that: in this run one try now finds more than 64 did before.
 #
 # A second control, which nobody trained: the *old* policy at a temperature of a quarter.
 
@@ -699,7 +700,7 @@ for k, name in enumerate(("right", "right and brief")):
 # %% [markdown]
 # *Right* was not learnt, as far as eight tries can tell. The old policy was right at least once in nearly every scene, and colder it is
 # right more often than the rewards made it. (Four seeds: 7 to 11 points; three colder ones: 14 to 16.) *Brief* is another matter: eight tries used to find a right
-# and brief caption for about half of the scenes, now for nearly all, and a lower temperature does not do that.
+# and brief caption for fewer than six scenes in ten, now for nearly all, and a lower temperature does not do that.
 #
 # The bill: a caption's entropy falls from 9.6 to about 3 nats, the vocabulary from 61 words to about 30. (Imitating
 # its own successes, which is `score_loss` with a baseline of 0, does as well: 90 to 92 percent please, four seeds.)
@@ -709,12 +710,12 @@ for k, name in enumerate(("right", "right and brief")):
 # ## What to remember
 #
 # - A loss of several terms: train without each before you thank it. And believe no map because its caption is good.
-# - Judge a method at its best: with four paths and the reward to come, the score function earned what it had not with one.
+# - Judge a method at its best: with four paths and the reward to come, the score function earned 0.4 nats, where with one it earned none. Then look for what is cheaper: a lower temperature gave more.
 # - RLOO, GRPO and RLHF: the same loss, with words for places.
 # - Rewards have a bill: entropy and vocabulary fall.
 #
-# So what has it taught? **Less than the scores say: the words would have learned to live with darts without it, and a lower temperature makes
-# even more captions right. To be brief, which nobody had shown the model, it did learn.**
+# So what have they taught? **Less than the scores say. Without them the words learn to live with darts just the same, and a lower temperature makes
+# even more captions right. To be brief, which no lower temperature brings, is what they taught.**
 
 # %% [markdown]
 # ## References

@@ -351,8 +351,7 @@ for name, lines in ways.items():
 
 # %% [markdown]
 # Greedy decoding is right for 97.5 percent of the scenes, sampling at $T = 1$ for 81 to 88 (four draws), with the nucleus for 97 to 99. The
-# tail does the harm: cut it, or make it thin by $T = 0.5$, and sampling is right nearly as often as greedy decoding (in 600 other scenes 97
-# to 98 percent, and greedy 99).
+# tail does the harm: cut it, or thin it with $T = 0.5$, and sampling is right nearly as often as greedy decoding (in 600 other scenes, too).
 # <!-- again: test=120 to test=720, data.split("test") to data.split("test")[120:] -->
 
 # %% [markdown]
@@ -686,7 +685,7 @@ axis.legend(loc="upper left", ncols=2)
 plt.show()
 
 # %% [markdown]
-# Attention leads by 0.05 points, and the interval contains 0. The newer encoder leads by 2.7, although the recipes differ in other
+# Attention leads by 0.05 points, and the interval contains 0. The newer encoder leads by 2.7, but the recipes differ in other
 # settings, too. And no bootstrap trains with another seed, which moves a score as well.
 
 # %% [markdown]
@@ -695,7 +694,7 @@ plt.show()
 #
 # CIDEr weighs each $n$-gram by how much it tells: its count times $\log(\text{pictures} / \text{pictures whose references have it})$
 # (tf-idf). The score is the cosine between a caption's vector of $n$-grams and that of a reference, averaged over the references and over
-# $n$ from 1 to 4, times ten: "82 percent" is a cosine of .08, and the most is 1,000.
+# $n$ from 1 to 4, times ten: "82 percent" is a cosine of 0.082, and the maximum is 1,000.
 
 
 # %% tags=["task:8.6"]
@@ -1008,7 +1007,7 @@ for grader, of in graders.items():
 
 # %% [markdown]
 # 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. But `scenes-soft` got three scenes wrong.
-# Compare each of those captions with the five true references of its scene. Which does it prefer?
+# Compare each of those captions with the five true references of its scene. Which does each judge prefer?
 
 # %%
 wrong = [
@@ -1032,11 +1031,11 @@ print("scenes-hard itself writes:", *itself, sep="\n  ")
 # | | its eight false captions | its 592 true ones |
 # | --- | --- | --- |
 # | `scenes-soft`, the author | 98 % | 97 % |
-# | `scenes-hard` | 80 % | |
+# | `scenes-hard` | 80 % | not measured |
 #
 # The author prefers its false captions as it prefers its true ones, and no wonder: greedy decoding wrote them *because* they are nearly the likeliest
 # that it knows. That is arithmetic, and not vanity. (In large models, which grade by more than likelihood, Zheng et al. call it *self-enhancement bias*.) The other model's 80
-# percent are what should worry you. A grade is the probability of the *wording*: a true reference in rare words can lose to a false caption in
+# percent, though of only eight captions, are what should worry you. A grade is the probability of the *wording*: a true reference in rare words can lose to a false caption in
 # common ones.
 
 # %% [markdown]
@@ -1078,14 +1077,14 @@ print(
 
 # %% [markdown]
 # In BLEU-4 the model has 75.8 and references have 54.2, although the model is right less often. The likely reason: it prefers the common
-# wording, which agrees with many. On Flickr8k the best of seventeen models has a BLEU-4 of 24.1 and people have 21.4, but the model was
+# wording, which agrees with many. On Flickr8k the best of seventeen models has a higher BLEU-4 than people, but that model was
 # trained on BLEU-4 as a reward. CIDEr was another of its rewards, and there people are far ahead, 82 against 67.
 
 # %% [markdown]
 # ## Teacher forcing gives a false BLEU
 # <!-- index: claim: teacher forcing gives a false BLEU | BLEU of teacher-forced outputs against that of generated captions | satlib.evaluation.evaluate.generate | tests/test_decoding.py::test_log_probability_and_maps_are_those_of_the_words -->
 # <!-- asked: Why is a validation BLEU with teacher forcing wrong? | The likeliest words after true words are no caption: single words are often right, but the runs that BLEU-4 counts break. -->
-# <!-- asked: What is exposure bias, which scheduled sampling is meant to cure? | A decoder that is always told the true word never has to live with its own; nearly none of its forced lines is a sentence. -->
+# <!-- asked: What is exposure bias, which scheduled sampling is meant to cure? | In training a decoder is always told the true word, so it never learns to live with its own, and may go astray when it writes. -->
 #
 # Back to the riddle. In training, the decoder sees the *true* words before each word, and its likeliest word at each step comes for free.
 # It is tempting to call these its caption. **What percentage of such lines are sentences of the scenes' grammar?**
@@ -1142,12 +1141,12 @@ reveal("sentences, percent", forced_scores["forced"][2])
 # 2.5 percent.
 
 # %% [markdown]
-# "A big striped striped star": the model never has to live with its own words (*exposure bias*; *scheduled sampling* mixes some of them in). Single words are often right, but the runs that BLEU-4
+# "A big striped striped star": each word answers the *true* words before it, not those printed beside it. (That a model so trained never has to live with its own words is called *exposure bias*; *scheduled sampling* mixes some of them in.) Single words are often right, but the runs that BLEU-4
 # counts break: 64 instead of 81.
 #
-# And on photographs? Forced words of EfficientNet-Lite0's model (not VGG-19's, as in the riddle) nearly keep their BLEU-1, 63.2 beside 64.7, and
-# lose a third of their BLEU-4, 15.4 beside 22.6. The riddle's pair, 64.8 and 15.5, is *consistent with* teacher forcing. It proves nothing: [another public
-# repository](https://github.com/63days/SAT) decodes freely, with a beam of 5, and reports 61.1 and 14.2, an even lower share.
+# And on photographs? Forced words of EfficientNet-Lite0's model (not VGG-19's, as in the riddle) nearly keep their BLEU-1 and
+# lose a third of their BLEU-4. The riddle's pair, 64.8 and 15.5, is *consistent with* teacher forcing. It proves nothing: [another public
+# repository](https://github.com/63days/SAT) decodes freely, with a beam of 5, and reports a still lower share.
 # A weak model and a forced one look alike in a table.
 #
 # So read the code. That of the riddle, in
@@ -1290,21 +1289,20 @@ def draw_needles(change):
 Slides(draw_needles, [*changed], "changed")
 
 # %% [markdown]
-# By BLEU-4 the lies have 90 and the truth in other words 64. By facts they have 53 and 98: the liar is convicted, and who says little (16)
-# or everything (19) gains nothing. But the sentence depends on the lie. This one gives an object a false shape, and all of its facts fall.
-# A false size or colour keeps 87, a reversed relation 90 (where both objects are stars it costs nothing), and right captions of the model
-# have from 88 on.
+# By BLEU-4 the lies have 90 and the truth in other words 64. By facts they have 53 and 98: the liar is convicted, and who says little
+# or everything gains nothing. But the verdict depends on the lie. This one gives an object a false shape, and all of its facts fall.
+# A false size, a false colour or a reversed relation costs little, about as much as right captions of the model lose.
 
 # %% [markdown]
 # ## What to remember
 #
-# - A likelier caption need not be a better one: it tends to be shorter.
+# - A likelier caption need not be a better one: here it was shorter, and no more often right.
 # - A pair of scores can be consistent with a mistake. The code confirms it, or it does not.
 # - A score means nothing without its protocol, nor a difference without its interval.
 # - BLEU, METEOR and CIDEr measure agreement, CHAIR objects, facts what is said of them.
 # - A model that grades by likelihood grades the wording, and prefers its own.
 #
-# So is it the best? **Not necessarily, and no single score can say: agreement, invented objects and false facts are three measurements.**
+# So is it the best, and who is to say? **Not necessarily: here it was shorter, and no more often right. And no single score can say: agreement, invented objects and false facts are three measurements.**
 
 # %% [markdown]
 # ## References

@@ -126,8 +126,8 @@ def small(**settings) -> Decoder:
 
 # %% [markdown]
 # Two losses are known in advance, in nats per word (the exponential of a loss is the *perplexity*). An untrained model should give all $K$ words the same probability: what is its
-# loss? And a model that looks at nothing can still learn how often each word occurs, $p_k$: what is its best loss? Only a loss below
-# that has to do with pictures or with the order of words.
+# loss? And a model that looks at nothing can still learn how often each word occurs, $p_k$: what is its best loss? If the loss falls below
+# that, the model uses the pictures or the order of the words.
 
 
 # %% tags=["task:9.1"]
@@ -146,7 +146,7 @@ def known_losses(counts: Tensor) -> tuple[float, float]:
 
 # %% [markdown]
 # Next, train on one small batch again and again. A model with far more weights than the batch has words should learn it by heart, if no two
-# captions share a picture: else it cannot know which one to tell. `word_losses(logits, captions)` from satlib gives $-\ln p$ of each word, (B, C), and 0 where a shorter caption has `PAD` after its
+# captions share a picture: else it cannot know which one to give. `word_losses(logits, captions)` from satlib gives $-\ln p$ of each word, (B, C), and 0 where a shorter caption has `PAD` after its
 # end mark; `decoder(a, captions).logits` are the logits.
 
 
@@ -200,7 +200,7 @@ print(
 )
 
 # %% [markdown]
-# It begins at $\ln K$ and ends near 0: gradients reach enough. But with *another scene's* picture beside each caption the batch is learnt just as well, and with the attention cut off from its gradients the loss still falls to 0.03.
+# It begins at $\ln K$ and ends near 0: gradients get where they have to. But with *another scene's* picture beside each caption the batch is learnt just as well, and with the attention cut off from its gradients the loss still falls to 0.03.
 # Whether the data are right, or each part learns, the test cannot tell. So look at each part's first gradients, too:
 
 # %% jupyter={"source_hidden": true}
@@ -375,7 +375,7 @@ for (steps, name), share in lost.items():
 # %% [markdown]
 # After 15 steps float16 rounds 2 to 4 percent of them to zero, after 60 11 to 24 (four seeds). But zeros show its range, not the damage:
 # the error of the whole gradient is an *eighth* of bf16's after 15 steps, and 0.15 to 1.6 times it after 60 (six seeds). Multiply the loss by
-# a power of two, divide the gradients by it before the step, and even then it is an eighth. `torch.amp.GradScaler` does that, and lowers
+# a power of two, divide the gradients by it before the step, and after 60 steps, too, it is an eighth. `torch.amp.GradScaler` does that, and lowers
 # the factor when a gradient overflows. bf16 needs no scaling, but has few bits. **Count to a thousand in steps of one, in bf16. Where do you end?**
 
 # %%
@@ -501,7 +501,7 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
 
 # %% [markdown]
 # Your loop has trained a model that attends. Find what is wrong in the second caption. (Here warm-up gains nothing: without it three
-# seeds end a little lower.)
+# seeds end at a slightly lower loss.)
 # <!-- again: EPOCHS, WARMUP, HIGHEST = 3, 10, 8e-3 to EPOCHS, WARMUP, HIGHEST = 3, 1, 8e-3 -->
 #
 # ### Which optimiser?
@@ -656,7 +656,7 @@ def draw_closed(stop):
 Slides(draw_closed, [*courses], "the laptop is closed after batch", start=2)
 
 # %% [markdown]
-# The run from the weights alone is a different experiment. (On a GPU, where some operations give other bits every time, it holds up to
+# The run from the weights alone is a different experiment. (On a GPU, where some operations give different bits every time, a resumed run is the same only up to
 # rounding.)
 
 # %% [markdown]
@@ -771,7 +771,7 @@ reveal("plain average, percent", 100 * wrong["plain"])
 
 # %% [markdown]
 # ## A real run, from its log
-# <!-- asked: The loss falls and BLEU does not: which epoch is the best (early stopping, overfitting)? | The two part ways late in training, so stop on BLEU; too little patience can stop before the best epoch. -->
+# <!-- asked: The loss falls and BLEU does not: which epoch is the best (early stopping, overfitting)? | They may part ways late in training, so stop on BLEU; too little patience can stop before the best epoch. -->
 #
 # `flickr8k-lite0-tuned` trained an encoder, EfficientNet-Lite0, with the decoder, on Flickr8k's 6,000 training photographs and an NVIDIA
 # H200. Its log has the negative log-likelihood (NLL) in nats per word and the BLEU-4 on dev. Beside it is an older run of `flickr8k-paper-soft`: 1,000
@@ -806,7 +806,7 @@ print(f"nine epochs on the H200: {minutes:.1f} minutes")
 # In the first epoch the training NLL lies *above* dev's: it is a mean over an epoch in which the model was mostly worse, with dropout. On
 # the right, it falls to 1.94 while dev's rises from 3.13 to 3.44: the decoder is memorising. A model that grows
 # too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing, as long as its likeliest word stays the
-# likeliest. Here it falls in the end, too, from 17.6 to 15.2.
+# likeliest. Here it falls in the end, too, from 17.6 to 15.2. (So this run hardly shows the two apart: epoch 8, the best by BLEU, is all but the best by NLL.)
 #
 # > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU (*early stopping*).
 
@@ -953,7 +953,7 @@ print(
 # 20 milliseconds: four times the captions, and only a fifth more time.
 
 # %% [markdown]
-# So the card is not busy. Probably it waits for Python to hand it the next small operation. It does 11 TFLOP/s where NVIDIA names 67 for float32, and
+# So the card is not busy. Probably it waits for Python to hand it the next small operation. It does 11 TFLOP/s where NVIDIA promises 67 for float32, and
 # with 1,024 captions in bf16 31, 3 % of 989. Try a larger batch first. The price is memory, about 20 MB for each caption.
 #
 # The figure also seems to say that bf16 is slower than float32. Do not believe it yet: each bar is the middle of a few rounds on a shared machine, and
@@ -1076,19 +1076,19 @@ for name, one, other in (
 # The placebo tests your test. Two equal steps seldom have equal medians, and your test may call them different once in 28 times. Without the coin it
 # could not have noticed a machine that favours whoever goes first, or second: that habit would win round after round.
 #
-# And the H200? Its file has no rounds, so there is nothing to test. A published timing is worth the rounds that come with it, and three
+# Here, on a CPU, float32 wins. And on the H200? Its file has no rounds, so there is nothing to test. A published timing is worth the rounds that come with it, and three
 # of them are too few: three wins of three are one case in eight for a coin.
 
 # %% [markdown]
 # ## What to remember
 #
-# - Before the first step the loss is $\ln K$, and one batch can be learnt by heart: even of wrong pictures, or without learning to attend.
+# - Before the first step the loss is $\ln K$, and one batch can be learnt by heart: even with wrong pictures, or without learning to attend.
 # - Weight a part's mean by its words, whether parts follow one another or run side by side.
 # - bf16 has float32's range, float16 the finer steps; where gradients are small, scale its loss. Weights and sums stay in float32.
 # - To resume, save the weights, the optimiser's means, the random state and the place in the epoch.
 # - Choose on dev. Report test with its interval, and a timing with its rounds.
 #
-# So what may happen? **Memory may be short, processes may share the work, the laptop may be closed: if parts are weighted by their words and the whole state is saved, the result stays, up to rounding.**
+# So what may happen? **Memory may be short, processes may share the work, the laptop may be closed: if parts are weighted by their words and the whole state is saved, every step stays the same, up to rounding.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: an accident, on purpose

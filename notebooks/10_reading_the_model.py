@@ -330,7 +330,7 @@ reveal("soft attention, percent of the words with their peak on the object", gam
 
 # %% [markdown]
 # The neighbours are better rivals. The next word's map is on the object for 72 percent of the words with soft attention, and for 92 with hard, nearly as
-# often as the word's own. So the paper is right about drawn scenes, if you read it with care: **a map follows its phrase, hardly its word.** It says
+# often as the word's own. So the paper is right about drawn scenes, if you read it with care: **a map follows its phrase more than its word.** It says
 # which object is being described, and not which of its properties comes next.
 
 
@@ -441,7 +441,7 @@ reveal(
 
 # %% [markdown] tags=["answer"]
 # The peak of soft attention is in a box for 44 percent of the phrases, and that of hard attention on the same encoder for 50.
-# **Both lose to somebody who points at the middle of the picture, eyes shut.**
+# **Both lose to somebody who points at the middle of the picture with their eyes shut.**
 
 # %% [markdown]
 # Yet each beats a map that ignores the word by five or six points. With 14 by 14 places and an encoder that was trained with the
@@ -449,7 +449,7 @@ reveal(
 # The last model, satlib's default for photographs, was then shown the boxes of the
 # training photographs: 69 percent.
 #
-# So the paper's sentence is a finding about one model, not a property of attention.
+# So the paper's sentence holds for some models and not for others: it is no property of attention.
 
 # %% [markdown]
 # ## Mistakes, and what the maps say about them
@@ -515,7 +515,7 @@ figure
 # captions printed above are not counted: a phrase of theirs fits both objects equally well, or the wrong one better. Of the other 71
 # (the `patients`) three have two false words: 35 words of soft attention, 39 of hard. No relation is false; in the other scenes two are.
 #
-# But most of these objects are partly covered. Is the map to blame, or the picture? Two cures, one for each suspicion.
+# But many of these objects are partly covered. Is the map to blame, or the picture? Two cures, one for each suspicion.
 #
 # - **A better map**, for one word and nothing else: one that a person might draw, even over the object, zero elsewhere.
 # - **A better picture.** The scene drawn again without the grey shapes and twigs in front of the object (`uncovered`).
@@ -829,7 +829,7 @@ for name in models:
         )
 
 # %% [markdown]
-# <!-- asked: Is there an attention sink, a place that takes the light of words that need none? | Not here: what looks like one, the hard model's "is", still looks at the object that was just named. -->
+# <!-- asked: Is there an attention sink, a place that takes the light of words that need none? | The hard model's "is" only looks like one: it still looks at the object that was just named. Other words are not tested. -->
 # Where does a word look that names nothing? Today's models have a place for it, often the first word, which takes light that nobody needs (an
 # *attention sink*). Here is the mean map of one word after the other, over all test scenes. Does any of them park its light?
 
@@ -888,11 +888,11 @@ for name in models:
     )
 
 # %% [markdown]
-# No parking place: 63 percent of it is on the *other* object, the one that was named last ("to the right of the star is ..."), and the light has not
-# moved on yet. The soft model's "is" looks at neither object, and at no place in particular.
+# That is no parking place: 63 percent of it is on the *other* object, the one that was named last ("to the right of the star is ..."), and the light has not
+# moved on yet. The soft model's "is" avoids both objects; whether it parks in another place of each scene, a mean over scenes cannot show.
 #
 # All articles stay with either model, and 89 and 96 percent of the words of relation. Only the gate can say that a word needs nothing. It
-# closes somewhat at words of relation, but hardly at the soft model's articles.
+# closes by two fifths and by two thirds at words of relation, but hardly at the soft model's articles.
 
 # %% [markdown]
 # ## Force a word
@@ -1135,12 +1135,13 @@ for name, pictures in treated.items():
     print(f"picture {name}: {harmed[name]} of {len(well)} right captions become wrong")
 
 # %% [markdown]
-# Half of the false words are sizes and half are shapes, with one colour and one texture. Pushes of every sort cure some of either, so the cures are no
-# proof that the size alone tips. What convicts the maps is the side effect. Moved up by a cell, the model's own map cures 34 of 74 false words, and spoils
+# Half of the false words are sizes and half are shapes, with one colour and one texture. Pushes of every sort cure some of either, so it is not
+# only sizes that tip. What convicts the maps is the side effect. Moved up by a cell, the model's own map cures 34 of 74 false words, and spoils
 # 12 percent of the right ones; the drawn map cures 22 and spoils 7 percent. There are hundreds of right words for every false one, so whoever gave
 # either medicine to all words would make the captions worse.
 #
-# The picture is the gentler medicine. Uncover an object of 118 right captions, and not one of them becomes wrong.
+# The picture is the gentler medicine. Uncover an object of 118 right captions, and none becomes wrong; but where nothing lies in front of it, perhaps in half of
+# them, nothing was changed.
 #
 # But by the trial's own rule the better picture does not survive either, by a hair. How *not* to choose a count and a dose:
 
@@ -1168,7 +1169,7 @@ for pixels in (8, 16):
 
 # %% [markdown]
 # Counted by words it survives, but three captions have two false words, and would vote twice. It survives with soft attention, not with
-# hard; against a move by 16 pixels, not by 8. Where a verdict turns with the count and the dose, ask more patients: in the 1,300 scenes
+# hard; against a move by 16 pixels, not by 8. Where a verdict turns with the count and the dose, try more patients: in the 1,300 scenes
 # uncovering cures 47 of 56 captions, a move by 4 or by 8 pixels at most 30 (3.8 standard errors). What lay in front of the object was a
 # cause. The drawn map cures 17 there, its best placebo 16.
 
@@ -1177,15 +1178,15 @@ for pixels in (8, 16):
 #
 # - A map shows which vectors were read for a word. It neither outlines the object nor proves the word.
 # - Count, and with controls: the centre of the picture, to which maps over a frozen encoder lost, and the map of the word next door. A map follows its
-#   phrase, hardly its word.
+#   phrase more than its word.
 # - A cure counts only if it beats placebos, each patient counted once, and if it spares the healthy. A better map cured no more than the model's own,
 #   moved by a cell, and both spoil more words than they cure. That uncovering the object helps took more scenes to see.
-# - For words that are true of one object only, the light is a cause: on the other object 65 percent say what is true there with soft
+# - For many words that are true of one object only, the light is a cause: on the other object 65 percent say what is true there with soft
 #   attention, 28 with hard; on empty ground 17 and 4. Articles do not need theirs.
 #
-# Today's models have dozens of maps: [notebook 11](11_from_2015_to_now.ipynb).
+# Today's models have hundreds of maps: [notebook 11](11_from_2015_to_now.ipynb).
 #
-# So does it matter? **Yes, for words that are true of one object only. It proves no word, though, and hardly cures a wrong one.**
+# So does it matter? **Yes: on the other object most such words of soft attention follow it, and some of hard. But it proves no word, and a better map cures no more than a placebo.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: two controls

@@ -296,12 +296,12 @@ convolved = functional.conv2d(picture, kernel, padding=1)
 assert_close(joined.transpose(1, 2).view_as(convolved), convolved)
 
 # %% [markdown]
-# - A row that is masked whole has no answer. Its weights are 0 / 0, not a number, and one NaN soon spoils everything. With a large negative number in
+# - A fully masked row has no answer. Its weights are 0 / 0, not a number, and one NaN soon spoils everything. With a large negative number in
 #   place of minus infinity the word looks everywhere evenly. Better leave such rows out.
-# - Heads that begin alike get the same gradients, so they stay one head for ever. Chance has to part them.
-# - Without the linear layer a head writes only into its own share of the numbers. Behind it, every head can write everywhere.
-# - A head is like one place of a convolution's kernel. Nine heads, each of which looks at one neighbour whatever the picture shows, *are* a
-#   3 x 3 convolution (Cordonnier et al., 2020). But a head may choose where to look, and a kernel may not.
+# - Heads that begin alike, in their columns of the last layer, too, get the same gradients, and stay one head for ever. Only a random start tells them apart.
+# - Without the linear layer a head writes only into its own share of the numbers. After it, what every head reads can go everywhere.
+# - A head is like one place of a convolution's kernel. Nine heads, each of which reads the whole vector of one neighbour whatever the picture shows, *are* a
+#   3 x 3 convolution ([Cordonnier et al., 2020](https://arxiv.org/abs/1911.03584)). But a head may choose where to look, and a kernel may not.
 #
 # ## Train it
 # <!-- asked: Is there a captioner with a Transformer decoder? | Yes: it trains here on the same scenes and vectors as the LSTM, with fewer weights. -->
@@ -536,7 +536,7 @@ print(f"the mean of all heads: {peak_on_it(mean_map, asked):3.0f}")
 
 # %% [markdown]
 # <!-- asked: What is attention rollout, and does it mean more than the map of one layer? | The light that reaches a word through both layers; here it points at the object about as often as the mean of the maps. -->
-# And what a word of layer 2 has read from *other words*, which had looked at places before? *Attention rollout* (Abnar and Zuidema, 2020) follows the light
+# And what about the light that a word of layer 2 gets through *other words*, which have looked at places before? *Attention rollout* ([Abnar and Zuidema, 2020](https://arxiv.org/abs/2005.00928)) follows the light
 # through the layers. In each sum, half of it is what the word had, and half what it reads:
 
 
@@ -566,7 +566,8 @@ rolled = peak_on_it(rolled_out(a, before)[scene_of, index_of], asked)
 print(f"the light of both layers, rolled out: {rolled:3.0f}")
 
 # %% [markdown]
-# It points as often as the plain mean of the maps: whoever follows the light through both layers learns nothing new here.
+# It points as often as the plain mean of the maps, and that is no wonder: two thirds of this light are layer 2's own map, a sixth is layer 1's, and only the last
+# sixth can come from other words. With two layers there is little to roll out.
 #
 # ## Move the light, head by head
 # <!-- asked: Which layer and which head decides? | That depends on the training: with other seeds it is another layer, and one head moved alone takes few words along. -->
@@ -703,7 +704,7 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 # words stay, and 85 in notebook 04.
 
 # %% [markdown]
-# Which layer decides? Here the second, with 55 percent; the first moves 5. With three other seeds it is 66 to 4, 40 to 22 and 20 to 25, and
+# Which layer decides? Here the second, with 55 percent; the first moves 5. With three other seeds the second moves 66, 40 and 20 and the first 4, 22 and 25, and
 # in an earlier [full training](../docs/results.md) it was the first, 55 to 4. "Layer 2 finds the colours" is a sentence about one
 # training run.
 
@@ -743,7 +744,7 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 # %% [markdown]
 # ## How long does it have to wait?
 # <!-- asked: Is a Transformer faster than an LSTM with attention? | In training it is, most of all on long texts; when it writes, it goes word by word, and the cache makes it several times as fast. -->
-# <!-- asked: Is additive attention a good idea in a Transformer? | It is slow: a tanh at each place for each word takes much of the LSTM's time here. -->
+# <!-- asked: Is additive attention a good idea in a Transformer? | In an LSTM it costs little here: with dot products a training step takes a tenth to a sixth less time. -->
 #
 # Both decoders make a training step on the same vectors.
 
@@ -826,12 +827,12 @@ print(f"writing 60 words without your `one_more`: {again:.1f} times as long")
 
 # %% [markdown]
 # What keeps the LSTM busy? On one core, by processor time, it takes twice as long as the Transformer for a caption and four times as long for a paragraph. You
-# might blame the perceptron of 2015, with its tanh at 196 places for each word. But with dot products the LSTM gains only a tenth or so. Or you might blame
+# might blame the perceptron of 2015, with its tanh at 196 places for each word. But with dot products the LSTM gains only a tenth to a sixth. Or you might blame
 # the waiting, since $h_{200}$ cannot begin before $h_{199}$ is there. But give every word a state, let all of them step at once, and a long
-# caption takes just as long; only a short one gets faster, by a third. What is left is work: an LSTM with a wider state, and a weighted mean over
-# all 196 places for every word.
+# caption takes just as long; only a short one gets faster, by a third or more. But this trial copies the vectors for every word, which costs time, too; and the LSTM's state
+# is wider. We have not taken the rest apart.
 #
-# So one core does not care who waits. A GPU has thousands of cores, which stand idle while one word follows another; there the waiting should cost a great deal, and
+# So on one core we found no price of waiting for a long caption. A GPU has thousands of cores, which stand idle while one word follows another; there the waiting should cost a great deal, and
 # we have not measured it. When the Transformer *writes*, it goes word by word as well, and your `one_more` makes 60 words two to five times as fast.
 # <!-- again: the times by time.process_time in place of time.perf_counter, with torch.set_num_threads(1) -->
 #
@@ -856,18 +857,18 @@ for name, metric in (
     print(f"{name}, {metric}:", ", ".join(figures))
 
 # %% [markdown]
-# On COCO, soft attention gains 3.9 by METEOR, over another model, and nothing by BLEU-4. On our Flickr8k it gains 0.1 by either (1.2
+# On COCO, soft attention gains 3.9 by METEOR, over another model, and nothing by BLEU-4. On our Flickr8k it gains 0.1 at most by either (1.2
 # BLEU-4 with the paper's encoder, notebook 00), and the Transformer scores *lower* than the LSTM (one training each). Gains that come
 # and go with the score do not explain a landslide. We see two reasons; this is a reading, not a proof.
 #
 # **The exam was too easy.** Whoever knows that there is a dog and some grass can say "A dog runs on the grass", and a mean vector
-# knows. Where a sentence has to say which of two things is the striped one, attention takes the LSTM's captions that are right from 41 to 50
-# percent to 95 to 98, and the Transformer has 90 to 97 ([three trainings each](../docs/results.md)).
+# knows. Where a sentence has to say which of two things is the striped one, the LSTM gets 41 to 50 percent right without attention
+# and 95 to 98 with it, and the Transformer 90 to 97 ([three trainings each](../docs/results.md)).
 #
 # **It does not care.** Your `weights` and `read` have worked on words and on places, and nobody told them which was which.
 #
 # The reason that everybody gives is a third one: it does not wait, so it can be trained on longer texts, and on more of them. That is an argument about thousands of cores.
-# On our one it made no difference for long captions, and so we leave it to those who have measured it.
+# On our single core we found none for long captions, and so we leave it to those who have measured it.
 #
 # And the price? The paper was loved for its pictures: at last one could *see* where a network looks. Here there are eight maps for
 # a word; in LLaVA's model of 7 billion weights a thousand. **Attention was invited for its eyes, and hired for its arithmetic.**
@@ -1044,7 +1045,7 @@ reveal("words that stay when only that head sees, percent", votes[best] + dark)
 # that points at 79 percent is worth more than the best pointer, 27 to 23, and one that points at 69 nothing.
 
 # %% [markdown]
-# Let them leave one by one. The best leaves first, or the worst, or they leave in an order that is drawn: a hundred orders make the fan.
+# Let them leave one by one. The best leaves first, or the worst, or they leave in a random order; a hundred of these make the fan. (The best is the one with the largest Shapley value.)
 
 
 # %% jupyter={"source_hidden": true}
@@ -1078,12 +1079,14 @@ def draw_leaving(gone):
 def left_over(gone):
     low, high = fan[:, gone].min(), fan[:, gone].max()
     two = f"{best_first[gone]:.0f} % best first, {worst_first[gone]:.0f} % worst first"
-    return f"{gone}. Words that stay: {two}, {low:.0f} to {high:.0f} % in drawn orders"
+    return f"{gone}. Words that stay: {two}, {low:.0f} to {high:.0f} % in random orders"
 
 
 Slides(draw_leaving, range(9), "heads that have left", left_over, start=4)
 
 # %% [markdown]
+# If the four worst leave, 87 percent of the words stay; if the four best, 51, no more than in the worst of a hundred orders.
+#
 # ### The jury of eight
 #
 # Press a head, and it loses its seat: it sees nothing. What becomes of the word in brackets, and of all the words?
@@ -1111,7 +1114,9 @@ print(*sentence)
 print("A recorded game, the best pointers leave first:")
 by_pointing = sorted(range(8), key=lambda head: -points_of[head])
 for gone in range(9):
-    leaves = f"without {names[by_pointing[gone - 1]]}, too" if gone else "all eight"
+    leaves = (
+        f"without {names[by_pointing[gone - 1]]}" + ", too" * (gone > 1) if gone else "all eight"
+    )
     print(f"  {leaves:16} {hearing(by_pointing[gone:])}")
 print(f"  {names[by_pointing[0]]} alone        {hearing(by_pointing[:1])}")
 
@@ -1195,9 +1200,9 @@ print(
 # - A mask decides who may look at whom. Words at words: a language model.
 # - Keys and values do not change once a word is read: keep them.
 # - A head that changes little alone may have backups: blind the others. One that points may still be unheard.
-# - We think attention won because it does not care what it looks at. That it does not wait is worth little on one core.
+# - We think attention won because it does not care what it looks at. That it does not wait seems to be worth little on one core.
 #
-# So can you still read where it looks? **Yes, in the mean of its eight maps; but believe no single head before you have blinded it, and all
+# So can you still read where it looks? **Here yes, in the mean of its eight maps; but believe no single head before you have blinded it, and all
 # the others.**
 
 # %% tags=["claims"] jupyter={"source_hidden": true}

@@ -13,11 +13,11 @@
 # %% [markdown]
 # # 12. A vision-language model by midnight (LLaVA, Flamingo)
 #
-# **A language model has never seen a picture. Can it learn to see before midnight, without changing one of its weights?**
+# **A language model has never seen a picture. Can it learn to see before midnight, without changing a single one of its weights?**
 #
-# Today's vision-language models are built of a language model that is there already, and of a little that is added so that it sees. Here you
+# Today's vision-language models are built from an existing language model and a little that lets it see. Here you
 # build a small one: in the morning it learns to talk, in the afternoon to see, and it is examined at night. Then you try whether rewards
-# teach it as much as answers do. In the end you may put together a captioner of your own parts.
+# teach it as much as answers do. In the end you may put together a captioner from parts of your own.
 #
 # **You will be able to**
 #
@@ -66,7 +66,8 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # <!-- index: section 3.1.1 | annotation vectors for a language model that never had them: a projector, and gates | satcourse.checks.ex12.gated | tests/test_exercises.py::TestVerdicts -->
 #
 # Less than you would think. The vectors come from a Vision Transformer, and the decoder has read much of the web. They can be joined in
-# two ways: with layers that look at the picture, each behind a gate (Flamingo), or by making words of the picture's patches (LLaVA).
+# two ways: with layers that look at the picture, each behind a gate ([Flamingo](https://arxiv.org/abs/2204.14198)), or by making words of the picture's patches
+# ([LLaVA](https://arxiv.org/abs/2304.08485)).
 #
 # ### A gate that starts closed
 # <!-- asked: Why does Flamingo's gate start at 0 (tanh)? | So that training begins with something that can talk. -->
@@ -103,12 +104,12 @@ for word, row in zip(sentence, sees.tolist(), strict=True):
     print(f"{word:5} picture 1: {row[0]!s:6} picture 2: {row[1]}")
 
 # %% [markdown]
-# What a word knows of older pictures, it must have heard from the words before it.
+# What a word knows of older pictures, it must have heard from the words before it. A word before the first picture may see none: its row would be masked whole (notebook 11), so the layer has to leave it out.
 #
 # ## What talks, and what sees
 #
 # Flamingo's recipe at our size: a frozen talker that has never seen a picture; a projector, which makes the encoder's vectors as wide as the
-# talker's words; gates that are shut at first. The layers are those of [notebook 11](11_from_2015_to_now.ipynb), with PyTorch's function for what you
+# talker's words (in Flamingo a small Transformer does it); layers that look, behind gates that are shut at first. The encoder is that of our captioner of scenes, so it can see already. The layers are those of [notebook 11](11_from_2015_to_now.ipynb), with PyTorch's function for what you
 # wrote there.
 
 # %% jupyter={"source_hidden": true}
@@ -202,9 +203,9 @@ def coarse(a):
 
 # %% [markdown]
 # ## By midnight
-# <!-- asked: Can I train a small vision-language model that answers questions (VQA)? | Yes: a frozen talker, a projector and gates learn to say what lies where; with another scene's picture they guess. -->
+# <!-- asked: Can I train a small vision-language model that answers questions (VQA)? | Yes: behind a frozen talker, a projector, layers that look and their gates learn to say what lies where; with another scene's picture they guess. -->
 #
-# It is to answer what our captions often get wrong, what lies where: "The small red star is" ... "to the left of the big blue circle".
+# It is to answer what ten captions of notebook 11 got wrong, what lies where: "The small red star is" ... "to the left of the big blue circle".
 # Each scene gives two questions. The answer alone is learnt; the question is given.
 
 # %% jupyter={"source_hidden": true}
@@ -420,7 +421,7 @@ for name, (whole, side) in marks.items():
 reveal("the right side with the gates shut, percent", marks["gates shut"][1])
 
 # %% [markdown] tags=["answer"]
-# In a quarter, as a guess among four would. So it does with the picture of another scene; with its own it is right in 89 percent.
+# In a quarter, as a guess among four would be. It is the same with the picture of another scene; with its own it is right in 89 percent.
 
 # %% jupyter={"source_hidden": true}
 tests = data.split("test")
@@ -511,7 +512,7 @@ def one_softmax(model, a, words):
 
 
 # %% [markdown]
-# This is what the `places` of your `visible` are for. Each row asks; it may look at the coloured cells.
+# This is what the argument `places` of `visible` (notebook 11) is for. Each row asks; it may look at the coloured cells.
 
 # %% jupyter={"source_hidden": true}
 P, W = 6, 5
@@ -562,9 +563,9 @@ for L in (49, 196, 784):
     print(f"{L:3} places: a training step on one sequence takes {price[L]:.1f} times as long")
 
 # %% [markdown]
-# The price is length: about 1.5 times as long with 49 places, 3 with 196, and 10 with 784.
+# The price is length: about 1.5 times as long with 49 places, 3 with 196, and 10 or more with 784.
 #
-# LLaVA's patches look only back;
+# LLaVA's patches only look back;
 # [PaliGemma](https://arxiv.org/abs/2407.07726)'s look at each other and at the words of the *question*:
 # `visible(256 + question, answer)`.
 # [LLaVA-1.5](https://arxiv.org/abs/2310.03744) puts 576 patches in front of your question.
@@ -574,7 +575,7 @@ for L in (49, 196, 784):
 # <!-- asked: Rewards (GRPO, RLVR) or answers (supervised fine-tuning): which teaches more, and at which rate? | Answers, where they are known; rewards bring little here in the same time, and do harm at the answers' rate. -->
 #
 # So far somebody knew the answers. A verifier only says whether an answer is right. `exact_match` is a perfect one (it knows what was drawn), and the
-# rewards of [notebook 07](07_hard_attention_trained.ipynb) need no more. It takes over at tea-time, when the sides are still often wrong.
+# rewards of [notebook 07](07_hard_attention_trained.ipynb) need no more. They take over at tea-time, when the sides are still often wrong.
 #
 # > **Dr. GRPO ([Liu et al., 2025](https://arxiv.org/abs/2503.20783)).** Draw a group of answers to each question; an answer counts by its
 # > reward minus the group's mean.
@@ -650,23 +651,23 @@ print(
 )
 
 # %% [markdown]
-# Here forty steps of rewards take 58 percent to 62, the same time spent on answers to 70. But this is the largest gain of seven runs
-# from three trainings: rewards bring about a point (-0.3 to 3.5), within its error, 1.3 here; answers more in each, 1 to 12. The step must be small: at the rate of the answers, rewards do harm (54, 54 and 57 percent with three seeds).
+# Here forty steps of rewards take 58 percent to 62, no more time spent on answers to 70. But this is the largest gain of seven runs
+# from three trainings: rewards bring about a point (-0.3 to 3.5; the standard error is 1.3 here); answers more in each, 1 to 12. The step must be small: at the rate of the answers, rewards do harm (54, 54 and 57 percent with three seeds).
 #
 # A verifier gives one bit for some eight words, and nothing where all eight answers agree. And in the time in which eight answers to
 # one question are written and judged, some thirty questions are learnt from their answers. Use rewards where nobody has the
-# answers, or where many are right: notebook 07 has both.
+# answers, or where many are right: notebook 07 has a case of each.
 
 # %% [markdown]
 # ## What to remember
 #
 # - A vision-language model is a language model that looks: through gates, or at patches that stand before the words.
-# - A gate that starts at 0 leaves what talks as it was, and lets it learn when to look.
+# - A gate that starts at 0 leaves what talks as it was at first, and learns how much of the picture to let in.
 # - Patches in the sequence need no new layers, but they make it long.
 # - With its gates shut, or with the picture of another scene, a model says what is likely: try both before you believe that it sees.
 # - Use rewards where nobody has the answers.
 #
-# So can it learn to see? **Yes: a projector, gates and questions with their answers are enough, and not one of the weights that talk has changed.**
+# So can it learn to see? **Yes, with an encoder that could see before: a projector, layers that look, their gates, and questions with answers are enough, and not one of the weights that talk has changed.**
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
 # What the prose says in numbers, held against this run.
@@ -688,7 +689,7 @@ assert whole["rewards, rate 0.0003"] > whole["at tea-time"] > whole["rewards, ra
 assert 0.25 < took["rewards, rate 0.0003"] / took["answers, rate 0.001"] < 4, "processor seconds"
 
 # %% [markdown] tags=["workbook"]
-# ## The project: your captioner, of your own parts
+# ## The project: your captioner, from your own parts
 #
 # You have written an attention, an estimator, a search and a metric. Copy the cells with your functions and their checks from the
 # workbooks of 04, 07 and 08 to this place, and run them: the next cell takes what has passed, satlib's for the rest, and counts.
