@@ -1114,9 +1114,8 @@ print(*sentence)
 print("A recorded game, the best pointers leave first:")
 by_pointing = sorted(range(8), key=lambda head: -points_of[head])
 for gone in range(9):
-    leaves = (
-        f"without {names[by_pointing[gone - 1]]}" + ", too" * (gone > 1) if gone else "all eight"
-    )
+    too = ", too" if gone > 1 else ""
+    leaves = f"without {names[by_pointing[gone - 1]]}{too}" if gone else "all eight"
     print(f"  {leaves:16} {hearing(by_pointing[gone:])}")
 print(f"  {names[by_pointing[0]]} alone        {hearing(by_pointing[:1])}")
 
