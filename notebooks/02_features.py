@@ -69,10 +69,10 @@ from satlib.model import encoders
 # > one for each part of it, so that the decoder can attend to some parts:
 # > $$a = \{a_1, \dots, a_L\}, \quad a_i \in \mathbb{R}^D$$
 #
-# > **Section 4.3.** The layer is VGG-19's fourth convolution before a max pooling: $14 \times 14 \times 512$, so $L = 196$
+# > **Section 4.3.** The layer is the Oxford VGGnet's fourth convolution before a max pooling: $14 \times 14 \times 512$, so $L = 196$
 # > and $D = 512$. The network has learned to classify ImageNet and is frozen.
 #
-# We run VGG-19 (its weights rounded to 8 bits) on five photographs, and keep five layers, the last of each block. The paper's is read as
+# We take this net to be VGG-19, whose last three blocks have four convolutions each, and run it (its weights rounded to 8 bits) on five photographs, and keep five layers, the last of each block. The paper's is read as
 # `conv5_4`, the fourth convolution of the fifth block, after its ReLU.
 
 # %% jupyter={"source_hidden": true}
@@ -431,8 +431,8 @@ show_photographs(figure)
 # %% [markdown]
 # <!-- index: claim: layers see growing patterns (Zeiler and Fergus) | strongest activations, projected to pixels | satcourse.checks.ex02 | tests/test_exercises.py::TestVerdicts -->
 #
-# Each row shows one feature map at its peaks in three photographs, in windows of 24, 64 and 120 pixels. The first map finds a bright spot
-# that is dark on its right, and the second finds short stripes. The third row has a cat's eyes and nose, but only on the cat. Keep that cat
+# Each row shows one feature map at its peaks in three photographs, in windows of 24, 64 and 120 pixels. The pictures of the first show a bright spot
+# that is dark on its right, those of the second short stripes. The third row has a cat's eyes and nose, but only on the cat. Keep that cat
 # in mind.
 #
 # ## Similar places have similar vectors
@@ -490,8 +490,8 @@ for row, (title, (own, i)) in zip(grid, queries.items(), strict=True):
 show_photographs(figure)
 
 # %% [markdown]
-# One cat's eye finds an eye of the other cat. The wheel finds another wheel, and a wheel of the car (as 7 of 21
-# places on its wheels do). The cow finds
+# One cat's eye finds an eye of the other cat. The wheel finds another wheel, and a wheel of the car (so do 7 of 21
+# places on the lifeboat's wheels; the other 14 find something else in that photograph). The cow finds
 # another cow, and the elephant.
 #
 # ## What each layer knows about an object
@@ -545,7 +545,7 @@ reveal("colours that the classifier names, percent", colour["linear"]["conv5_4"]
 # shape, and much of the colour.
 #
 # From this nobody can say how much is lost for good. The classifier, a ridge regression, has 300 objects to learn from, and more objects
-# would let it read more. The figure is stored, because 150 scenes take minutes. The next cell runs the same study on the first 30 of them, and
+# would let it read more. The figure is stored, because 150 scenes take minutes. The next cell runs the same study on the first 30 of them;
 # if you have the minutes, put 150 there.
 
 # %% jupyter={"source_hidden": true}
@@ -606,7 +606,7 @@ for (question, attribute), percent in sorted(live.items(), reverse=True):
     print(f"{question:8} {attribute:20}", *(f"{each:9.0f}" for each in percent))
 
 # %% [markdown]
-# Sixty objects tell the same story, colour for shape. Most of their numbers are lower, perhaps as a near object of the same colour is rarer among so few, and the
+# Sixty objects tell the same story, colour for shape. Most of their numbers are lower, perhaps because a near object of the same colour is rarer among so few, and the
 # classifier has less to learn from.
 #
 # ## The map moves with the picture
@@ -643,7 +643,7 @@ show_photographs(figure)
 # %% [markdown]
 # After the move, a vector resembles the one that saw the *same part of the picture* before, two rows higher. It resembles the one that was in its own
 # cell far less. That is *equivariance*, here for moves by whole cells: every place sees as every other does. So a weight on a place points at a
-# region around its cell: half of what counts lies within five cells, half farther out.
+# region around its cell: half of what counts lies in a square less than five cells wide, half outside it.
 #
 # ### A mean cannot see order
 # <!-- index: claim: one vector for a picture loses where things are | exchanged places have the same mean; what captions from a trained mean get wrong | satlib.model.attention.NoAttention | tests/test_attention.py::test_without_attention_every_place_weighs_the_same -->
@@ -684,8 +684,8 @@ print(
 # | the same, fed zeros for them | 58 | |
 # | without, twice | 59, 61 | 87, 92 |
 #
-# Without coordinates the order is only a little better than a guess (by three standard errors, which are about 3 points). Whether two objects are beside or above each
-# other is still known, perhaps since a single vector that sees both can tell.
+# Without coordinates the order is only a little better than a guess (by about three standard errors of 3 points each). Whether two objects are beside or above each
+# other is still known, perhaps because a single vector that sees both can tell.
 #
 # What the mean does lose is which property belongs to which object. In 264 of 500 captions an object is wrong (with attention, in 9). Yet only 6
 # of these captions name a property that is nowhere in the picture.
@@ -733,7 +733,7 @@ plt.show()
 reveal("BLEU-4 added by the encoder", bleu["lite0-soft"] - bleu["soft"])
 
 # %% [markdown] tags=["answer"]
-# 2.7 (the interval goes from 1.5 to 3.8, over test photographs; each is a single training with settings of its own, which have a part in it).
+# 2.7 (the interval goes from 1.5 to 3.8, over test photographs; each is a single training with settings of its own, which may have a part in it).
 
 # %% [markdown]
 # ## Extract once
@@ -1002,8 +1002,8 @@ Slides(draw_suspects, [*methods], "deconvnet", lambda title: f"{title} ({without
 # ## What to remember
 #
 # - A decoder gets a vector for each place: 196 of 512 numbers from VGG-19.
-# - A place can see the whole picture, but half of the gradient, in absolute value, lies in a square of four to five cells.
-# - From layer to layer a vector says less of colour and more of shape. What no longer dominates a vector can often still be read from it.
+# - A place in the middle can see the whole picture, but half of the gradient, in absolute value, lies in a square of four to five cells.
+# - Up to `conv4_4`, colour dominates a vector less and less, and shape more and more. What no longer dominates a vector can often still be read from it.
 # - The map moves with the picture. A mean over places cannot see their order, unless the vectors know where they are.
 # - Compare methods on the same encoder, and run a frozen encoder once.
 # - Before a picture explains a map, ask for the picture of another map.

@@ -608,8 +608,8 @@ plt.show()
 
 # %% [markdown]
 # At step 40 the models that learn padding report 1.49 on average, where their true loss is 1.99. That is the lie: one model, two numbers. They
-# are also slower, as padding takes a share of the gradient: from each of the three seeds, the control is ahead at step 40 and at step 80. But
-# they are no worse in the end. At step 160 all six models know the two captions by heart.
+# are also slower, probably because padding takes a share of the gradient: from each of the three seeds, the control is ahead at step 40 and at step 80. But
+# they are no worse in the end. (The control, which never learned padding, is not flattered: at step 40 it has 1.51 with padding counted, and 1.48 per true word.) At step 160 all six models know the two captions by heart.
 #
 # Batches of one length have nothing to mask.
 #
@@ -707,10 +707,10 @@ for text in (*probes(), "The dog’s well--known rock-'n'-roll", "a horse 's lea
 # - Pieces of words leave next to nothing unknown, at the price of longer sentences. They need a mark at the end of a word, or nobody can join
 #   them again.
 # - Batches of one length need no padding and no mask. With captions like Flickr8k's, randomly mixed batches are about twice the work.
-# - Padding in the loss makes it look better than it is, and here it slowed learning; the model ended as good.
+# - Padding that is learned makes the loss look better than it is, and here it slowed learning; the model ended up just as good.
 # - The words before go in, the words come out, and the end mark is a word.
 #
-# So how do they become numbers? **Word by word, by a vocabulary counted on the training captions, the end mark last, in batches of one length; any padding is not graded.**
+# So how do they become numbers? **Word by word, by a vocabulary counted on the training captions, the end mark last, in batches of one length; where there is padding, the loss leaves it out.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think

@@ -273,8 +273,8 @@ plt.show()
 
 # %% [markdown]
 # (The darkest blue is 0.3 and more.) The words of the sharp maps share the picture out among themselves, but no weight can stay above
-# $C/L = 0.29$. The penalty blurs them, from 1.37 to 2.24 nats, more than it must (1.35 would do). (Only with as many words as places can they reach 0 and become doubly
-# stochastic.) The maps that began even stay even. The penalty is content with *look at
+# $C/L = 0.29$. The penalty blurs them, from 1.37 to 2.24 nats, although it need not: the sharpest maps that share the picture out evenly have 1.35. (Only with as many words as places can the
+# penalty reach 0, and the table become doubly stochastic.) The maps that began even stay even. The penalty is content with *look at
 # everything at every word*, and with *look somewhere else at each word*.
 
 # %% [markdown]
@@ -673,7 +673,7 @@ print(
 #
 # $n_t$ is affine in $h_t$ and $\hat z_t$, so $\mathbb{E}[n_t]$ needs only their means. But soft attention has $h_t(\mathbb{E}[\hat z_t])$ in
 # place of $\mathbb{E}[h_t]$. Around the mean, the first-order term is proportional to $\mathbb{E}[\hat z_t -
-# \mathbb{E}[\hat z_t]] = 0$. Link 3 has no such term either, so we measure both together: halve distances that are small already (here 2 percent), and the error
+# \mathbb{E}[\hat z_t]] = 0$. Link 3 has no first-order term either, so we measure both links at once: shrink the places' distances from their mean to 2 percent, halve them once more, and the error
 # falls to a quarter. It is small if the places that share
 # the weight say similar things, or if one has all of it.
 
@@ -894,7 +894,7 @@ reveal("NLL of soft attention less the marginal's, nats per word", difference)
 # Only a decoder trained on the marginal could clear that up, and it costs a run for each of the 196 places.
 # At more than 90 percent of the words soft attention gives the true one more than the marginal, and less at the
 # others, so it is no bound. In `scenes-hard`, where about a quarter of the captions trained the bound and the others soft attention, the
-# four lie within 0.02 nats (four sets of 15 scenes): the places that it looks at agree. Sharper maps are not the reason: make soft
+# four lie within 0.02 nats (four sets of 15 scenes): the places that it looks at agree. Sharper maps alone are not the reason: make soft
 # attention's even sharper, with 1.5 nats, and it is still 0.05 from the bound. The approximation explains how soft and hard attention are related, not which of them to train.
 
 # %% [markdown]
@@ -1100,20 +1100,20 @@ plt.show()
 # | no dropout in either | −0.04 | −0.05 to −0.03 |
 # <!-- again: dropout=0.3 to dropout=0.0, seeds (0, 1) to (0, 1, 2, 3, 4, 5) -->
 #
-# Those decoders are better for it, most likely because they overfit less. With dropout, which does the same, nothing is left of that gain. Before you call a difference between two trainings
+# Without dropout the penalty makes the decoders better, most likely because they overfit less. Dropout does that, too, and with it nothing is left of the gain. Before you call a difference between two trainings
 # a cost or a gain, train to the end, regularise both, and count seeds.
 
 # %% [markdown]
 # ## What to remember
 #
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
-# - Our decoders covered the picture with broad maps. That cost likelihood early in training; at the end six seeds could not tell the
-#   price from zero.
+# - Our decoders covered the picture with broad maps. That cost likelihood early in training; at the end, with dropout, six seeds could not tell
+#   the price from zero.
 # - In five ways to write the loss, a weight of 1 was anything from 0.06 to 12 on the paper's scale; summed over the wrong axis it did nothing. Convert it before you copy it.
 # - Soft attention nearly multiplies the places' opinions (NWGM), the marginal averages them. Where the lit places agree, so do they.
 # - bound = log NWGM + log Z. Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
 #
-# So what does it cost? **Here, nothing that we could measure. The mean of places gave the true words slightly more probability than the mean of predictions did, and making it look everywhere did not improve the likelihood.**
+# So what does it cost? **Here, nothing that we could measure. The mean of places gave the true words slightly more probability than the mean of predictions did, and in decoders with dropout, making it look everywhere did not improve the likelihood.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: a break, a control

@@ -854,7 +854,7 @@ for name, estimates in studied.items():
 # $\sqrt{\text{bias}^2 + \text{noise}^2 / \text{paths}}$. (Judging a path by three others takes four passes; 64 passes for eight captions are eight for each.)
 #
 # With 64 paths the error is 0.90 of the gradient's length without a baseline, and 0.20 with three other samples. The mix, whose mean
-# is wrong by 0.06, has 0.22 (the moving average alone 0.30). More paths help it, too, but never below 0.06.
+# is wrong by 0.06, has 0.22 (the moving average alone 0.30). More paths help it, too, but its error never falls below 0.06.
 
 # %% [markdown]
 # # An optional end: Gumbel-softmax and VIMCO

@@ -200,7 +200,7 @@ print(
 )
 
 # %% [markdown]
-# It begins at $\ln K$ and ends near 0: gradients get where they have to. But with *another scene's* picture beside each caption the batch is learnt just as well, and with the attention cut off from its gradients the loss still falls to 0.03.
+# It begins at $\ln K$ and ends near 0: the loop learns. But with *another scene's* picture beside each caption the batch is learnt just as well, and with the attention cut off from its gradients the loss still falls to 0.03.
 # Whether the data are right, or each part learns, the test cannot tell. So look at each part's first gradients, too:
 
 # %% jupyter={"source_hidden": true}
@@ -373,7 +373,7 @@ for (steps, name), share in lost.items():
     )
 
 # %% [markdown]
-# After 15 steps float16 rounds 2 to 4 percent of them to zero, after 60 11 to 24 (four seeds). But zeros show its range, not the damage:
+# After 15 steps float16 rounds 2 to 4 percent of them to zero, and after 60 steps 11 to 24 percent (four seeds). But zeros show its range, not the damage:
 # the error of the whole gradient is an *eighth* of bf16's after 15 steps, and 0.15 to 1.6 times it after 60 (six seeds). Multiply the loss by
 # a power of two, divide the gradients by it before the step, and after 60 steps, too, it is an eighth. `torch.amp.GradScaler` does that, and lowers
 # the factor when a gradient overflows. bf16 needs no scaling, but has few bits. **Count to a thousand in steps of one, in bf16. Where do you end?**
@@ -500,7 +500,15 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
     display(plots.attention_figure(photo, caption.words, caption.alphas))
 
 # %% [markdown]
-# Your loop has trained a model that attends. Find what is wrong in the second caption. (Here warm-up gains nothing: without it three
+# Your loop has trained a model that attends. Find what is wrong in the second caption.
+#
+# <details><summary>What is wrong, in the run on this page</summary>
+#
+# The star is not below the triangle, but to its right.
+#
+# </details>
+#
+# (Here warm-up gains nothing: without it three
 # seeds end at a slightly lower loss.)
 # <!-- again: EPOCHS, WARMUP, HIGHEST = 3, 10, 8e-3 to EPOCHS, WARMUP, HIGHEST = 3, 1, 8e-3 -->
 #
@@ -534,8 +542,8 @@ plt.show()
 # <!-- index: section 4.3 | stochastic gradient descent with adaptive learning rates: the state that a stopped training must keep | satlib.training.loop.train | tests/test_resuming.py -->
 #
 # Somebody closes the laptop. To resume as if nothing had happened, the weights are not enough. Adam keeps two running means for each
-# weight; without them its first step moves nearly every weight that has a gradient by a full learning rate. Then there are the random numbers for dropout, and
-# the place in the data.
+# weight; without them its first step moves nearly every weight that has a gradient by a full learning rate. Then there are the random numbers for dropout,
+# the place in the data, and with float16 the scaler's factor.
 
 
 # %% tags=["task:9.6"]
@@ -661,7 +669,7 @@ Slides(draw_closed, [*courses], "the laptop is closed after batch", start=2)
 
 # %% [markdown]
 # ## Several processes, one training run
-# <!-- asked: Why do several GPUs (DistributedDataParallel, DDP) give other gradients? | A plain average of unequal parts is wrong: multiply each loss by the number of ranks times its share of the words. -->
+# <!-- asked: Why do several GPUs (DistributedDataParallel, DDP) give different gradients? | A plain average of unequal parts is wrong: multiply each loss by the number of ranks times its share of the words. -->
 #
 # <!-- index: claim: gradients averaged over processes are those of one | weighted by their words; two gloo processes against one | satlib.training.distributed.Ranks | tests/test_distributed.py::TestEquality::test_soft -->
 #
@@ -806,7 +814,8 @@ print(f"nine epochs on the H200: {minutes:.1f} minutes")
 # In the first epoch the training NLL lies *above* dev's: it is a mean over an epoch in which the model was mostly worse, with dropout. On
 # the right, it falls to 1.94 while dev's rises from 3.13 to 3.44: the decoder is memorising. A model that grows
 # too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing, as long as its likeliest word stays the
-# likeliest. Here it falls in the end, too, from 17.6 to 15.2. (So this run hardly shows the two apart: epoch 8, the best by BLEU, is all but the best by NLL.)
+# likeliest. Here it ends at 15.2, after 17.6 at its best; but two neighbouring epochs differ by more (14.7 in the seventh, 17.6 in the eighth). So this run
+# does not show the two apart: epoch 8, the best by BLEU, is all but the best by NLL, too.
 #
 # > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU (*early stopping*).
 
@@ -887,7 +896,7 @@ plt.show()
 learnt = {row["own"]: row for row in rows if not row["old"]}
 
 # %% [markdown]
-# With 100 it is 41, after four minutes of one core, and 57 with 694, after nineteen. On Flickr8k 60 of
+# With 100 photographs its CIDEr on COCO is 41, after four minutes of one core, and 57 with 694, after nineteen. On Flickr8k 60 of
 # 65 are left, then 57: it seems to forget (*catastrophic forgetting*). With as many of Flickr8k's photographs mixed in, it does not: 68 there and 40 on COCO with 100, 66
 # and 50 with 400. (Each is one training. The bars are 95 % intervals over the same dev photographs: whether they overlap proves nothing.)
 
@@ -1084,11 +1093,11 @@ for name, one, other in (
 #
 # - Before the first step the loss is $\ln K$, and one batch can be learnt by heart: even with wrong pictures, or without learning to attend.
 # - Weight a part's mean by its words, whether parts follow one another or run side by side.
-# - bf16 has float32's range, float16 the finer steps; where gradients are small, scale its loss. Weights and sums stay in float32.
+# - bf16 has float32's range, float16 the finer steps; with float16, scale the loss, or small gradients are lost. Weights and sums stay in float32.
 # - To resume, save the weights, the optimiser's means, the random state and the place in the epoch.
 # - Choose on dev. Report test with its interval, and a timing with its rounds.
 #
-# So what may happen? **Memory may be short, processes may share the work, the laptop may be closed: if parts are weighted by their words and the whole state is saved, every step stays the same, up to rounding.**
+# So what may happen? **Memory may be short, processes may share the work, the laptop may be closed: if parts are weighted by their words and the whole state is saved, every step stays the same, up to rounding and, if the work is divided, to what dropout draws.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: an accident, on purpose

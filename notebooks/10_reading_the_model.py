@@ -330,7 +330,8 @@ reveal("soft attention, percent of the words with their peak on the object", gam
 
 # %% [markdown]
 # The neighbours are better rivals. The next word's map is on the object for 72 percent of the words with soft attention, and for 92 with hard, nearly as
-# often as the word's own. So the paper is right about drawn scenes, if you read it with care: **a map follows its phrase more than its word.** It says
+# often as the word's own. And many of these neighbours are words of no object ("a", "above"): in another trial the maps of *other words of the same object* were on it as often
+# as the word's own, for 91 and 95 percent. So the paper is right about drawn scenes, if you read it with care: **a map follows its phrase more than its word.** It says
 # which object is being described, and not which of its properties comes next.
 
 
@@ -889,10 +890,10 @@ for name in models:
 
 # %% [markdown]
 # That is no parking place: 63 percent of it is on the *other* object, the one that was named last ("to the right of the star is ..."), and the light has not
-# moved on yet. The soft model's "is" avoids both objects; whether it parks in another place of each scene, a mean over scenes cannot show.
+# moved on yet. The soft model's "is" has hardly any light on either, 1 and 4 percent (a random cell: 5); whether it parks in another place of each scene, a mean over scenes cannot show.
 #
-# All articles stay with either model, and 89 and 96 percent of the words of relation. Only the gate can say that a word needs nothing. It
-# closes by two fifths and by two thirds at words of relation, but hardly at the soft model's articles.
+# All articles stay with either model, and 89 and 96 percent of the words of relation. Only the gate can say that a word needs nothing. At
+# words of relation it is lower than at words about an object, by two fifths (soft) and two thirds (hard); at articles only by an eighth and a third.
 
 # %% [markdown]
 # ## Force a word
@@ -930,7 +931,7 @@ plots.attention_figure(
 )
 
 # %% [markdown]
-# The rest is the same, and the peak of the shape's map has not moved. Count in 200 scenes where the shapes differ:
+# The rest is the same, and the peak of the shape's map has not moved. Count, among 200 scenes, in those where the shapes differ:
 
 # %% jupyter={"source_hidden": true}
 orders = {
@@ -1140,8 +1141,8 @@ for name, pictures in treated.items():
 # 12 percent of the right ones; the drawn map cures 22 and spoils 7 percent. There are hundreds of right words for every false one, so whoever gave
 # either medicine to all words would make the captions worse.
 #
-# The picture is the gentler medicine. Uncover an object of 118 right captions, and none becomes wrong; but where nothing lies in front of it, perhaps in half of
-# them, nothing was changed.
+# The picture is the gentler medicine. Uncover an object of 118 right captions, and none becomes wrong; but where nothing lies in front of it, as in more than half of
+# all scenes, nothing was changed. (And the placebo, the picture moved up, spoils only one.)
 #
 # But by the trial's own rule the better picture does not survive either, by a hair. How *not* to choose a count and a dose:
 
@@ -1180,13 +1181,13 @@ for pixels in (8, 16):
 # - Count, and with controls: the centre of the picture, to which maps over a frozen encoder lost, and the map of the word next door. A map follows its
 #   phrase more than its word.
 # - A cure counts only if it beats placebos, each patient counted once, and if it spares the healthy. A better map cured no more than the model's own,
-#   moved by a cell, and both spoil more words than they cure. That uncovering the object helps took more scenes to see.
-# - For many words that are true of one object only, the light is a cause: on the other object 65 percent say what is true there with soft
+#   moved by a cell, and both, given to all words, would spoil more than they cure. That uncovering the object helps took more scenes to see.
+# - For many words that are true of one object only, the light is a cause: with it on the other object 65 percent say what is true there with soft
 #   attention, 28 with hard; on empty ground 17 and 4. Articles do not need theirs.
 #
 # Today's models have hundreds of maps: [notebook 11](11_from_2015_to_now.ipynb).
 #
-# So does it matter? **Yes: on the other object most such words of soft attention follow it, and some of hard. But it proves no word, and a better map cures no more than a placebo.**
+# So does it matter? **Yes: laid over the other object, it changes most of the words by which soft attention tells two objects apart, and a quarter of hard attention's. But it proves no word, and a better map cures no more than a placebo.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: two controls

@@ -298,7 +298,7 @@ assert_close(joined.transpose(1, 2).view_as(convolved), convolved)
 # %% [markdown]
 # - A fully masked row has no answer. Its weights are 0 / 0, not a number, and one NaN soon spoils everything. With a large negative number in
 #   place of minus infinity the word looks everywhere evenly. Better leave such rows out.
-# - Heads that begin alike, in their columns of the last layer, too, get the same gradients, and stay one head for ever. Only a random start tells them apart.
+# - Heads that begin alike, down to their columns of `out`, get the same gradients, and stay one head for ever. Only different starts tell them apart.
 # - Without the linear layer a head writes only into its own share of the numbers. After it, what every head reads can go everywhere.
 # - A head is like one place of a convolution's kernel. Nine heads, each of which reads the whole vector of one neighbour whatever the picture shows, *are* a
 #   3 x 3 convolution ([Cordonnier et al., 2020](https://arxiv.org/abs/1911.03584)). But a head may choose where to look, and a kernel may not.
@@ -536,7 +536,7 @@ print(f"the mean of all heads: {peak_on_it(mean_map, asked):3.0f}")
 
 # %% [markdown]
 # <!-- asked: What is attention rollout, and does it mean more than the map of one layer? | The light that reaches a word through both layers; here it points at the object about as often as the mean of the maps. -->
-# And what about the light that a word of layer 2 gets through *other words*, which have looked at places before? *Attention rollout* ([Abnar and Zuidema, 2020](https://arxiv.org/abs/2005.00928)) follows the light
+# And what about the light that a word in layer 2 gets through *other words*, which have looked at places before? *Attention rollout* ([Abnar and Zuidema, 2020](https://arxiv.org/abs/2005.00928)) follows the light
 # through the layers. In each sum, half of it is what the word had, and half what it reads:
 
 
@@ -566,7 +566,7 @@ rolled = peak_on_it(rolled_out(a, before)[scene_of, index_of], asked)
 print(f"the light of both layers, rolled out: {rolled:3.0f}")
 
 # %% [markdown]
-# It points as often as the plain mean of the maps, and that is no wonder: two thirds of this light are layer 2's own map, a sixth is layer 1's, and only the last
+# It points as often as the plain mean of the maps, and that is no wonder: two thirds of this light are the word's own map in layer 2, a sixth is its own in layer 1, and only the last
 # sixth can come from other words. With two layers there is little to roll out.
 #
 # ## Move the light, head by head
@@ -704,7 +704,7 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 # words stay, and 85 in notebook 04.
 
 # %% [markdown]
-# Which layer decides? Here the second, with 55 percent; the first moves 5. With three other seeds the second moves 66, 40 and 20 and the first 4, 22 and 25, and
+# Which layer decides? Here the second, with 55 percent; the first moves 5. With three other seeds the second moves 66, 40 and 20, the first 4, 22 and 25;
 # in an earlier [full training](../docs/results.md) it was the first, 55 to 4. "Layer 2 finds the colours" is a sentence about one
 # training run.
 
@@ -744,19 +744,19 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 # %% [markdown]
 # ## How long does it have to wait?
 # <!-- asked: Is a Transformer faster than an LSTM with attention? | In training it is, most of all on long texts; when it writes, it goes word by word, and the cache makes it several times as fast. -->
-# <!-- asked: Is additive attention a good idea in a Transformer? | In an LSTM it costs little here: with dot products a training step takes a tenth to a sixth less time. -->
+# <!-- asked: Is additive attention a good idea in a Transformer? | In an LSTM it costs little here: with dot products a training step takes a tenth to a sixth less processor time, on one idle core. -->
 #
 # Both decoders make a training step on the same vectors.
 
 
 # %% jupyter={"source_hidden": true}
 def seconds(logits_of, words):
-    """The shortest time of some training steps, without the optimiser's."""
+    """The shortest processor time of some training steps, without the optimiser's."""
     times = []
     for _ in range(3 + 100 // words.shape[1]):
-        began = time.perf_counter()
+        began = time.process_time()
         functional.cross_entropy(logits_of(a[:8], words).flatten(0, 1), words.flatten()).backward()
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
     return min(times)
 
 
@@ -804,7 +804,7 @@ for C in LENGTHS:
 figure, axis = plt.subplots(figsize=(6.4, 3))
 for name, times in waits.items():
     axis.plot(LENGTHS, times, "o--" if "without" in name else "o-", label=name)
-axis.set(xlabel="words in a caption", ylabel="seconds per training step")
+axis.set(xlabel="words in a caption", ylabel="processor seconds per step")
 axis.legend()
 plt.show()
 of_2015, of_dots, of_no_waiting, of_transformer = np.array([*waits.values()])
@@ -816,28 +816,29 @@ for name, ratios in (
 ):
     print(f"{name:26}", *(f"{ratio:6.1f}" for ratio in ratios))
 
-began = time.perf_counter()
+began = time.process_time()
 write(a[:8], longest=60)
-kept_seconds, began = time.perf_counter() - began, time.perf_counter()
+kept_seconds, began = time.process_time() - began, time.process_time()
 with torch.no_grad():
     for C in range(1, 61):
         decoder(a[:8], words[:, :C])
-again = (time.perf_counter() - began) / kept_seconds
-print(f"writing 60 words without your `one_more`: {again:.1f} times as long")
+again = (time.process_time() - began) / kept_seconds
+print(f"writing 60 words with nothing kept: {again:.1f} times as long")
 
 # %% [markdown]
-# What keeps the LSTM busy? On one core, by processor time, it takes twice as long as the Transformer for a caption and four times as long for a paragraph. You
+# What keeps the LSTM busy? The figure and the table are in processor time, but a busy machine changes even that, so do not trust a single number of theirs. What follows is
+# from one idle core. There the LSTM takes twice as long as the Transformer for a caption and four times as long for a paragraph. You
 # might blame the perceptron of 2015, with its tanh at 196 places for each word. But with dot products the LSTM gains only a tenth to a sixth. Or you might blame
 # the waiting, since $h_{200}$ cannot begin before $h_{199}$ is there. But give every word a state, let all of them step at once, and a long
-# caption takes just as long; only a short one gets faster, by a third or more. But this trial copies the vectors for every word, which costs time, too; and the LSTM's state
+# caption takes just as long; only a short one gets faster, by a third or more. This trial also copies the vectors for every word, which costs time, too; and the LSTM's state
 # is wider. We have not taken the rest apart.
 #
 # So on one core we found no price of waiting for a long caption. A GPU has thousands of cores, which stand idle while one word follows another; there the waiting should cost a great deal, and
-# we have not measured it. When the Transformer *writes*, it goes word by word as well, and your `one_more` makes 60 words two to five times as fast.
-# <!-- again: the times by time.process_time in place of time.perf_counter, with torch.set_num_threads(1) -->
+# we have not measured it. When the Transformer *writes*, it goes word by word as well, and keeping keys and values (of the words by your `one_more`, and of the places) makes 60 words two to five times as fast.
+# <!-- again: torch.set_num_threads(1) in the first cell -->
 #
 # ## So why did it win?
-# <!-- asked: Why a Transformer instead of an RNN with attention? | Hardly for its scores on photographs; our reading is that it does not wait, and does not care what its vectors are. -->
+# <!-- asked: Why a Transformer instead of an RNN with attention? | Hardly for its scores on photographs; our reading is that the exam was too easy, and that it does not care what its vectors are; whether not waiting pays, one core cannot show. -->
 
 # %% jupyter={"source_hidden": true}
 stored = {
@@ -868,7 +869,7 @@ for name, metric in (
 # **It does not care.** Your `weights` and `read` have worked on words and on places, and nobody told them which was which.
 #
 # The reason that everybody gives is a third one: it does not wait, so it can be trained on longer texts, and on more of them. That is an argument about thousands of cores.
-# On our single core we found none for long captions, and so we leave it to those who have measured it.
+# On our single core not waiting gained nothing for long captions, so we leave that argument to those who have measured it.
 #
 # And the price? The paper was loved for its pictures: at last one could *see* where a network looks. Here there are eight maps for
 # a word; in LLaVA's model of 7 billion weights a thousand. **Attention was invited for its eyes, and hired for its arithmetic.**
@@ -1199,9 +1200,9 @@ print(
 # - A mask decides who may look at whom. Words at words: a language model.
 # - Keys and values do not change once a word is read: keep them.
 # - A head that changes little alone may have backups: blind the others. One that points may still be unheard.
-# - We think attention won because it does not care what it looks at. That it does not wait seems to be worth little on one core.
+# - We think attention won because it does not care what it looks at. That it does not wait seems to be worth nothing on one core, if a caption is long.
 #
-# So can you still read where it looks? **Here yes, in the mean of its eight maps; but believe no single head before you have blinded it, and all
+# So can you still read where it looks? **Here, yes, in the mean of its eight maps; but believe no single head before you have blinded it, and all
 # the others.**
 
 # %% tags=["claims"] jupyter={"source_hidden": true}
