@@ -143,16 +143,20 @@ def _draw(
     moving: Path | None,
 ) -> None:
     """Draw where each word looked: the maps side by side, and as an animation."""
-    from satlib.data import images
-    from satlib.evaluation import animation, plots
-
     if picture is None and moving is None:
         return
+
+    # Only now: matplotlib takes a third of a second to import.
+    from satlib.data import images
+    from satlib.evaluation import plots
+
     # Read again: those of all batches that are on their way would fill the memory.
     photo = images.open_photo(path)
     if picture is not None:
         plots.attention_figure(photo, caption.words, caption.alphas, picture)
     if moving is not None:
+        from satlib.evaluation import animation
+
         animation.animate(photo, caption.words, caption.alphas, moving)
 
 
