@@ -26,7 +26,7 @@
 # - read an alignment matrix, and write two controls for what it seems to say;
 # - recognise the same three lines in a Transformer.
 #
-# **Time**: 32 minutes to read, 60 more to write, 90 seconds to run. **Memory**: 1.0 GB. **Needs**: nothing.
+# **Time**: 32 minutes to read, 60 more to write, 115 seconds to run. **Memory**: 1.0 GB. **Needs**: nothing.
 
 # %% jupyter={"source_hidden": true}
 import random

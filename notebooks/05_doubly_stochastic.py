@@ -25,7 +25,7 @@
 # - translate a $\lambda$ from one program to another;
 # - derive the NWGM of section 4.2, and measure how far soft attention is from what it approximates.
 #
-# **Time**: 36 minutes to read, 60 more to write, 75 seconds to run. **Memory**: 1.3 GB. **Needs**: notebook 04;
+# **Time**: 36 minutes to read, 60 more to write, 85 seconds to run. **Memory**: 1.3 GB. **Needs**: notebook 04;
 # nothing to download.
 
 # %% jupyter={"source_hidden": true}

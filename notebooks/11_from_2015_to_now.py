@@ -25,7 +25,7 @@
 # - find out which of eight heads is heard;
 # - say what is left of the attention of 2015, and what is not.
 #
-# **Time**: 34 minutes to read, 48 more to write, 65 seconds to run. **Memory**: 2.0 GB. **Needs**: notebooks 04
+# **Time**: 34 minutes to read, 48 more to write, 60 seconds to run. **Memory**: 2.0 GB. **Needs**: notebooks 04
 # and 10; nothing to download. **Next**: [notebook 12](12_vision_language_model.ipynb), a language model that learns to see.
 
 # %% jupyter={"source_hidden": true}
