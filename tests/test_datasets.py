@@ -354,12 +354,13 @@ def test_imagefolders(tmp_path, form):
     assert len(load(str(tmp_path / "a" / "b" / form))) == 1
 
 
-def test_several_columns_of_captions_and_images_elsewhere(tmp_path):
+def test_several_columns_of_captions_and_images_elsewhere(tmp_path, capsys):
     """The photographs' folder, and how their names are spelt: a Mac writes é as e and an accent."""
     photo(tmp_path / "Images" / "Images" / "cafe\u0301.png")
     rows = ["caf\u00e9.png,A dog,,A red dog"]
     write_table(tmp_path / "Captions.CSV", "filename,caption1,caption2,caption3", rows)
     assert [texts for _, texts in read(tmp_path).values()] == [("A dog", "A red dog")]
+    assert capsys.readouterr().err.count("caf\u00e9.png is cafe\u0301.png") == 1
 
 
 def test_what_leads_out_of_the_folder_is_refused(tmp_path):

@@ -35,7 +35,7 @@ from satlib.data.caption_set import (
     split_name,
 )
 from satlib.errors import SatlibError
-from satlib.files import decode, read_lines, read_text
+from satlib.files import decode, note, read_lines, read_text
 
 TABLES = ("captions.csv", "captions.txt", "metadata.csv", "metadata.jsonl")
 # Where the images may lie, relative to the file that lists them: mirrors name it differently.
@@ -114,6 +114,11 @@ def located(names: Sequence[str], home: Path, own: str = "") -> dict[str, Path]:
     for name in lost:
         of_2017 = re.sub(r"^(\w+/)?COCO_\w+_", "", name)
         paths[name] = found.get(_spelt(name)) or found.get(of_2017) or paths[name]
+
+    near = [name for name in lost if paths[name].name != Path(name).name]
+    if near:
+        example = f"{near[0]} is {paths[near[0]].name}"
+        note(f"{home}: {len(near):,} names are spelt in another way than their files: {example}")
     return paths
 
 
