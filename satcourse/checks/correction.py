@@ -29,7 +29,8 @@ def first_change(task: Task, agrees: Callable[[Answer], bool]) -> str | None:
 
     None if no one change does, if none was found in time (SECONDS), and where none is tried: of a
     slow solution, and of one whose own lines may do harm when they are changed. `agrees` says
-    whether a function gives the learner's results in all cases. Raises OSError if the solution has no source.
+    whether a function gives the learner's results in all cases. Raises OSError if the solution has
+    no source.
     """
     # Only to time it: the answer is known.
     begin = time.process_time()

@@ -1,9 +1,9 @@
 """What an exception means, and how a wrong result is related to the right one, in a sentence.
 
 A check asks for the relation where neither a known mistake of the exercise, nor its own advice, nor
-a small change of its solution explains the results. To add a relation of tensors, yield its sentence where it is true,
-in the function of its group; what is tried first is said first. `equal` says of two results whether
-the check takes them for equal.
+a small change of its solution explains the results. To add a relation of tensors, yield its
+sentence where it is true, in the function of its group; what is tried first is said first. `equal`
+says of two results whether the check takes them for equal.
 """
 
 from collections.abc import Callable, Iterator, Mapping

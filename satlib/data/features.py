@@ -119,14 +119,16 @@ class FeatureStore:
     `grid` and `dim` are (h, w) and D of the encoder that made them.
 
     Raises:
-        SatlibError: the folder has no store, or a damaged one.
+        SatlibError: the folder has no store, or a damaged one. `encoder` names the one to make it
+            with, which may be that of --start, unknown to satlib features.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, encoder: str = "") -> None:
         if not (folder / MANIFEST).is_file():
+            its_encoder = f", and --set encoder.name={encoder}" if encoder else ""
             raise SatlibError(
                 f"{folder} does not exist; "
-                "run satlib features with the same recipe, --set and --data"
+                f"run satlib features with the same recipe, --set and --data{its_encoder}"
             )
         self.folder = folder
         self.manifest = read_manifest(folder)

@@ -63,14 +63,7 @@ def open_store(
     root: Path, data: CaptionSet, encoder: Encoder, examples: Sequence[Example]
 ) -> FeatureStore:
     """The store for a caption set and an encoder, checked for `examples` by the first process."""
-    folder = features.folder(root, data, encoder.name)
-    if not (folder / MANIFEST).is_file():
-        # The encoder may be that of --start, which satlib features does not know.
-        raise SatlibError(
-            f"{folder} does not exist; run satlib features with the same recipe, --set and --data, "
-            f"and --set encoder.name={encoder.name}"
-        )
-    store = FeatureStore(folder)
+    store = FeatureStore(features.folder(root, data, encoder.name), encoder.name)
     distributed.current().from_first(lambda: store.check(_manifest(data, encoder), examples))
     return store
 

@@ -123,8 +123,8 @@ function hear(exhibit, part, data, bitmap) {
   // After a reload. The visitor's own photograph is gone then, and so is the bet on it.
   const bet = kept()[exhibit.id];
   if (!bet || !stored[exhibit.id]) return;
-  Object.assign(form.low, { value: bet.low });
-  Object.assign(form.high, { value: bet.high });
+  form.low.value = bet.low;
+  form.high.value = bet.high;
   seal();
   if (bet.judged) {
     judge();
