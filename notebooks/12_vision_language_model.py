@@ -475,7 +475,7 @@ for share in (0, 0.25, 0.5, 0.75, 1):
 # %% jupyter={"source_hidden": true}
 def draw_opened(share):
     """Three scenes, and what is said of them with the gates so far open."""
-    figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.3))
+    figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.8))
     for axis, number in zip(axes, (0, 30, 60), strict=True):
         axis.imshow(data.photo(tests[number]))
         caption = textwrap.fill(" ".join(described[share][number]), 36)
