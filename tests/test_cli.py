@@ -131,7 +131,11 @@ def test_captions_are_scored_from_a_file(run, tmp_path, capsys):
     again = tmp_path / "again"
     # Somebody may have edited an evaluation's captions, so its own scores must be replaced.
     outdated = evaluation | {"metrics": {"BLEU-1": -1}}
-    for content in (outdated, evaluation["captions"]):
+    results = [
+        {"image_id": int(Path(image_id).stem), "caption": text}
+        for image_id, text in evaluation["captions"].items()
+    ]
+    for content in (outdated, evaluation["captions"], results):
         captions.write_text(json.dumps(content))
         satlib("evaluate", captions, *common, "--data-set", data, "--out", again)
         scores = json.loads((again / "evaluation-dev.json").read_text())["metrics"]

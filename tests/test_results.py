@@ -1,4 +1,4 @@
-"""Captions of other captioners: both forms of a file are read and scored alike."""
+"""Captions of other captioners: all forms of a file are read and scored alike."""
 
 import json
 
@@ -29,8 +29,13 @@ def test_each_form_of_a_file(tmp_path):
     path.write_text(json.dumps(scored))
     assert evaluate.read_captions(path) == (scored, CAPTIONS)
 
-    # Neither form: a list, and a number for a caption.
-    for content in ([], {"a": 1}):
+    # COCO's results, of images with names.
+    results = [{"image_id": name, "caption": text} for name, text in CAPTIONS.items()]
+    path.write_text(json.dumps(results))
+    assert evaluate.read_captions(path) == ({}, CAPTIONS)
+
+    # None of them: a number for a caption, a list of something else, two captions of an image.
+    for content in ({"a": 1}, [{"image": "0.jpg", "caption": "a dog"}], [*results, results[0]]):
         path.write_text(json.dumps(content))
         with pytest.raises(SatlibError, match=r"captions\.json"):
             evaluate.read_captions(path)
@@ -41,3 +46,17 @@ def test_an_image_without_a_caption_is_named():
     del without_last["2.jpg"]
     with pytest.raises(SatlibError, match=r"1 images .*2\.jpg, for example"):
         evaluate.score(without_last, DATA, "test")
+
+
+def test_images_by_their_numbers():
+    """COCO's results know an image by its number: 42 of 000000000042.jpg."""
+    names = ["val2014/COCO_val2014_000000000042.jpg", "train2017/000000000000.jpg", "7", "a7.jpg"]
+    examples = [Example(name, "test", ("a dog",)) for name in names]
+    captions = {"42": "one", "0": "two", "7": "three", "a7.jpg": "four", "43": "five"}
+    assert evaluate.by_image_id(captions, examples) == {
+        names[0]: "one",
+        names[1]: "two",
+        "7": "three",
+        "a7.jpg": "four",
+        "43": "five",
+    }

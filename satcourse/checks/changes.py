@@ -15,14 +15,21 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from satcourse.checks.task import Task
 
 # New nodes by the ids of those that they replace.
 Places = dict[int, Any]
-# What a change does in words, and where; None if it cannot be said.
-Edit = tuple[str | None, Places]
+
+
+class Edit(NamedTuple):
+    """A change of a syntax tree: in words, None if it cannot be said, and where."""
+
+    words: str | None
+    places: Places
+    leaves_out: bool = False  # something, and puts nothing in its place
+
 
 FAMILIES = (
     {"relu", "sigmoid", "tanh"},
@@ -105,18 +112,16 @@ def changes(task: Task, function: Any) -> Iterator[tuple[str, ast.FunctionDef]]:
     language = Language(task, function)
     edits = []
     for kind in KINDS:
-        for words, places in kind(tree, language):
-            if words is not None:
-                edits.append((words, places))
+        edits += [edit for edit in kind(tree, language) if edit.words is not None]
 
     # `walk` goes from a function to its lines, and from these to what is inside them.
     order_of = {id(node): order for order, node in enumerate(ast.walk(tree))}
-    edits.sort(key=lambda edit: min(order_of[place] for place in edit[1]))
+    edits.sort(key=lambda edit: min(order_of[place] for place in edit.places))
     # One forgets a thing more easily than one exchanges it for another. Each sort keeps the order
     # of the one before.
-    edits.sort(key=lambda edit: not re.search("without|left out", edit[0]))
-    for words, places in edits:
-        yield words, ast.fix_missing_locations(_replaced(tree, places))
+    edits.sort(key=lambda edit: not edit.leaves_out)
+    for edit in edits:
+        yield edit.words, ast.fix_missing_locations(_replaced(tree, edit.places))
 
 
 def _replaced(tree: Any, places: Places) -> Any:
@@ -194,7 +199,7 @@ def axes(tree: ast.AST, language: Language) -> Iterator[Edit]:
             for axis in (0, 1, 2, -1):
                 batch = ", the batch" if axis == 0 and "B" in language.names else ""
                 words = f"with the {function} over axis {axis}{batch}"
-                yield words, {id(argument): ast.Constant(axis)}
+                yield Edit(words, {id(argument): ast.Constant(axis)})
 
 
 def functions(tree: ast.AST, language: Language) -> Iterator[Edit]:
@@ -205,11 +210,12 @@ def functions(tree: ast.AST, language: Language) -> Iterator[Edit]:
         those = [call for call in calls if _called(call) == name]
         for call in those:
             phrase = language.phrase(call)
-            yield _said("without {}", phrase), {id(call): _subject(call)}
+            yield Edit(_said("without {}", phrase), {id(call): _subject(call)}, leaves_out=True)
             yield from _of_family(name, [call], phrase)
 
         if len(those) > 1:
-            yield f"without any {name}", {id(call): _subject(call) for call in those}
+            subjects = {id(call): _subject(call) for call in those}
+            yield Edit(f"without any {name}", subjects, leaves_out=True)
             yield from _of_family(name, those, f"every {name}")
 
 
@@ -219,7 +225,7 @@ def _of_family(name: str, calls: list[ast.Call], phrase: str | None) -> Iterator
     for other in sorted(family - {name}):
         # The name of `x.sum` is its `attr`, that of `sum` its `id`; the field too many is not read.
         renamed = {id(call.func): _with(call.func, attr=other, id=other) for call in calls}
-        yield _said("with the {} in place of {}", other, phrase), renamed
+        yield Edit(_said("with the {} in place of {}", other, phrase), renamed)
 
 
 def operands(tree: ast.AST, language: Language) -> Iterator[Edit]:
@@ -227,24 +233,26 @@ def operands(tree: ast.AST, language: Language) -> Iterator[Edit]:
     for node in nodes(tree, ast.BinOp):
         left, right = language.phrase(node.left), language.phrase(node.right)
         exchanged = _with(node, left=node.right, right=node.left)
-        yield _said("with {} and {} exchanged", left, right), {id(node): exchanged}
+        yield Edit(_said("with {} and {} exchanged", left, right), {id(node): exchanged})
 
         operation = OPERATIONS.get(type(node.op))
         # First what is subtracted or divided by: that is what one forgets.
-        yield _said("with {} left out of the {}", right, operation), {id(node): node.left}
-        yield _said("with {} left out of the {}", left, operation), {id(node): node.right}
+        for forgotten, rest in ((right, node.left), (left, node.right)):
+            words = _said("with {} left out of the {}", forgotten, operation)
+            yield Edit(words, {id(node): rest}, leaves_out=True)
         for other, name in OPERATIONS.items():
             words = _said("with a {} in place of the {}", name, operation)
-            yield words, {id(node): _with(node, op=other())}
+            yield Edit(words, {id(node): _with(node, op=other())})
 
     for node in nodes(tree, ast.UnaryOp):
         operand = language.phrase(node.operand)
-        words = _said("with {} the other way round", operand)
+        places = {id(node): node.operand}
         if isinstance(node.operand, ast.Constant):
-            words = f"with {operand} in place of -{operand}"
+            yield Edit(f"with {operand} in place of -{operand}", places)
         elif isinstance(node.op, ast.USub):
-            words = "without the minus sign"
-        yield words, {id(node): node.operand}
+            yield Edit("without the minus sign", places, leaves_out=True)
+        else:
+            yield Edit(_said("with {} the other way round", operand), places)
 
 
 def exchanges(tree: ast.AST, language: Language) -> Iterator[Edit]:
@@ -253,7 +261,8 @@ def exchanges(tree: ast.AST, language: Language) -> Iterator[Edit]:
         items = node.args if isinstance(node, ast.Call) else node.elts
         for one, other in combinations(items, 2):
             phrases = language.phrase(one), language.phrase(other)
-            yield _said("with {} and {} exchanged", *phrases), {id(one): other, id(other): one}
+            words = _said("with {} and {} exchanged", *phrases)
+            yield Edit(words, {id(one): other, id(other): one})
 
     names = nodes(tree, ast.Name)
     known = {name.id for name in names} & language.names
@@ -261,7 +270,7 @@ def exchanges(tree: ast.AST, language: Language) -> Iterator[Edit]:
     for name in read:
         for other in sorted(known):
             words = _said("with {} in place of {}", other, language.phrase(name))
-            yield words, {id(name): _with(name, id=other)}
+            yield Edit(words, {id(name): _with(name, id=other)})
 
 
 def constants(tree: ast.AST, language: Language) -> Iterator[Edit]:
@@ -273,20 +282,22 @@ def constants(tree: ast.AST, language: Language) -> Iterator[Edit]:
         if type(node.value) in (int, float) and str(node.value) in language.names:
             for new in (0, 1, 2, node.value - 1, node.value + 1, -node.value):
                 words = _said("with {} in place of {}", str(new), str(node.value))
-                yield words, {id(node): ast.Constant(new)}
+                yield Edit(words, {id(node): ast.Constant(new)})
 
 
 def lines(tree: ast.AST, language: Language) -> Iterator[Edit]:
     """A line left out, or only its assignments to variables that it reads, too."""
     for line in nodes(tree, ast.Assign, ast.AugAssign, ast.If):
-        yield _said("without the new {}", language.computed(line)), {id(line): ast.Pass()}
+        words = _said("without the new {}", language.computed(line))
+        yield Edit(words, {id(line): ast.Pass()}, leaves_out=True)
 
         # What would be assigned to such a variable goes to _, which nobody reads.
         both = _variables(line, ast.Load) & _variables(line, ast.Store)
         targets = [each for each in nodes(line, ast.Name) if isinstance(each.ctx, ast.Store)]
         places = {id(each): _with(each, id="_") for each in targets if each.id in both}
         if places:
-            yield _said("without the new {}", language.joined(both)), places
+            words = _said("without the new {}", language.joined(both))
+            yield Edit(words, places, leaves_out=True)
 
 
 def moved_up(tree: ast.AST, language: Language) -> Iterator[Edit]:
@@ -296,7 +307,7 @@ def moved_up(tree: ast.AST, language: Language) -> Iterator[Edit]:
         if names:
             phrases = language.computed(first), language.joined(names)
             words = _said("with {} from the new {}", *phrases)
-            yield words, {id(first): _together(last, first), id(last): ast.Pass()}
+            yield Edit(words, {id(first): _together(last, first), id(last): ast.Pass()})
 
 
 def stale(tree: ast.AST, language: Language) -> Iterator[Edit]:
@@ -312,7 +323,7 @@ def stale(tree: ast.AST, language: Language) -> Iterator[Edit]:
         kept = [ast.parse(f"_{name} = {name}").body[0] for name in sorted(names)]
         reads = [each for each in nodes(last, ast.Name) if isinstance(each.ctx, ast.Load)]
         old = {id(each): _with(each, id=f"_{each.id}") for each in reads if each.id in names}
-        yield words, {id(first): _together(*kept, first), id(last): _replaced(last, old)}
+        yield Edit(words, {id(first): _together(*kept, first), id(last): _replaced(last, old)})
 
 
 def _pairs(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.stmt]]:

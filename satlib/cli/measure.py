@@ -85,6 +85,7 @@ def _of_captions(options: argparse.Namespace) -> tuple[dict[str, Any], Path]:
             f"{options.model} does not say what was captioned: give --data-set and --split"
         )
     captions = datasets.load(name, datasets.data_root(options.data))
+    texts = evaluate.by_image_id(texts, evaluate.images_of(captions, split))
     scored = evaluate.score(texts, captions, split)
 
     # What needs the model, such as its recipe and the scores of its maps, stays as it was.

@@ -10,8 +10,9 @@ evaluation is a JSON file:
     images, notes          the number of images, and a line for each score that is missing
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -158,20 +159,52 @@ def score(
     }
 
 
+class _Result(msgspec.Struct):
+    """A caption in the list that COCO's evaluation server takes."""
+
+    image_id: int | str
+    caption: str
+
+
 def read_captions(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The earlier evaluation that a file holds, and its captions.
 
-    Of a file {"image id": "caption", ...}: {} and the captions.
+    Of a file {"image id": "caption", ...}, or of a list of COCO's results: {} and the captions, by
+    the ids or the numbers of the images (`by_image_id`).
 
     Raises:
-        SatlibError: the file is missing, or is neither.
+        SatlibError: the file is missing, is none of them, or has two captions of an image.
     """
-    form = 'an evaluation of satlib or {"image id": "caption", ...}'
-    content = read_json(path, dict[str, Any], form)
+    form = (
+        'an evaluation of satlib, {"image id": "caption", ...} or COCO\'s results, '
+        '[{"image_id": 1, "caption": "..."}, ...]'
+    )
+    content = read_json(path, dict[str, Any] | list[_Result], form)
+    if isinstance(content, list):
+        captions = {str(result.image_id): result.caption for result in content}
+        if len(captions) < len(content):
+            raise SatlibError(f"{path} has two captions of one image; keep one of each image")
+        return {}, captions
+
     # An image may be called "captions", but its caption is not a dict.
     if isinstance(content.get("captions"), dict):
         return content, content["captions"]
     return {}, read_json(path, dict[str, str], form)
+
+
+def by_image_id(captions: Mapping[str, str], examples: Sequence[Example]) -> dict[str, str]:
+    """Captions by image ids, of captions by ids or by COCO's numbers of images.
+
+    The number of "val2014/COCO_val2014_000000000042.jpg" is 42. A number that no image has stays.
+    """
+    ids = {}
+    for example in examples:
+        number = re.search(r"\d+$", PurePosixPath(example.image_id).stem)
+        if number:
+            ids[number[0].lstrip("0") or "0"] = example.image_id
+    # An image may be called "42" itself.
+    ids |= {example.image_id: example.image_id for example in examples}
+    return {ids.get(name, name): text for name, text in captions.items()}
 
 
 def save(evaluation: Mapping[str, Any], run: Path) -> Path:
