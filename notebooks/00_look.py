@@ -51,6 +51,7 @@ Scrubber(captioner, {"a drawn scene": scene.photo()})
 # - say what attention replaces, and what a bright map does not prove.
 #
 # **Time**: 17 minutes to read, 8 more to write, 45 seconds to run. **Memory**: 1.5 GB. **Needs**: nothing.
+# **Next**: [notebook 01](01_attention_before_images.ipynb), where attention comes from.
 
 # %% jupyter={"source_hidden": true}
 import json

@@ -27,11 +27,12 @@
 # - recognise the same three lines in a Transformer.
 #
 # **Time**: 32 minutes to read, 60 more to write, 115 seconds to run. **Memory**: 1.0 GB. **Needs**: nothing.
+# **Next**: [notebook 02](02_features.ipynb), what stands for a photograph.
 
 # %% jupyter={"source_hidden": true}
 import random
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -1069,6 +1070,7 @@ for name, rows in forced.items():
 chosen = test_pairs[number].source
 
 
+@cache  # the picture and its label both ask
 @torch.no_grad()
 def begun_at(place: int) -> tuple[list[str], list[Tensor]]:
     """A translation whose first look is at one English word, and the weights before each word."""

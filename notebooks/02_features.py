@@ -26,6 +26,7 @@
 # - choose an encoder, and run a frozen one once instead of in every epoch.
 #
 # **Time**: 35 minutes to read, 57 more to write, 75 seconds to run. **Memory**: 1.8 GB. **Needs**: nothing.
+# **Next**: [notebook 03](03_captions.ipynb), words as numbers.
 
 # %% jupyter={"source_hidden": true}
 import copy

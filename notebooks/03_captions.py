@@ -27,6 +27,7 @@
 #
 # **Time**: 22 minutes to read, 64 more to write, 40 seconds to run. **Memory**: 1.0 GB. **Needs**: nothing, and nothing to
 # download.
+# **Next**: [notebook 04](04_soft_attention.ipynb), soft attention.
 
 # %% jupyter={"source_hidden": true}
 import random

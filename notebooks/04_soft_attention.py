@@ -26,6 +26,7 @@
 #
 # **Time**: 40 minutes to read, 63 more to write, 45 seconds to run. **Memory**: 1.6 GB. **Needs**: notebook 02 for
 # what annotation vectors are; nothing to download.
+# **Next**: [notebook 05](05_doubly_stochastic.ipynb), the paper's penalty.
 
 # %% jupyter={"source_hidden": true}
 import itertools

@@ -27,6 +27,7 @@
 #
 # **Time**: 36 minutes to read, 60 more to write, 85 seconds to run. **Memory**: 1.3 GB. **Needs**: notebook 04;
 # nothing to download.
+# **Next**: [notebook 06](06_hard_attention.ipynb), hard attention.
 
 # %% jupyter={"source_hidden": true}
 import copy

@@ -26,6 +26,7 @@
 #
 # **Time**: 36 minutes to read, 63 more to write, 70 seconds to run. **Memory**: 1.7 GB. **Needs**: notebooks
 # 03 and 04; nothing to download.
+# **Next**: [notebook 10](10_reading_the_model.ipynb), what maps show.
 
 # %% jupyter={"source_hidden": true}
 import json

@@ -26,6 +26,7 @@
 #
 # **Time**: 38 minutes to read, 47 more to write, 70 seconds to run. **Memory**: 2.3 GB. **Needs**: notebook 04
 # for soft attention, and the idea of hard attention from notebook 06; nothing to download.
+# **Next**: [notebook 11](11_from_2015_to_now.ipynb), a Transformer.
 
 # %% jupyter={"source_hidden": true}
 import json
