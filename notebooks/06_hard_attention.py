@@ -857,13 +857,13 @@ for name, estimates in studied.items():
 # is wrong by 0.06, has 0.22 (the moving average alone 0.30). More paths help it, too, but its error never falls below 0.06.
 
 # %% [markdown]
-# # An optional end: Gumbel-softmax and VIMCO
+# ## An optional end: Gumbel-softmax and VIMCO
 #
 # Two tricks that are younger than the paper. [Notebook 07](07_hard_attention_trained.ipynb) needs neither of them; you may go on to "What to
 # remember".
 
 # %% [markdown]
-# ## A dart with a gradient: the Gumbel-softmax
+# ### A dart with a gradient: the Gumbel-softmax
 # <!-- index: claim: a Gumbel-softmax is a modern alternative | straight-through: less noise, and a bias | satcourse.checks.ex06.gumbel_softmax | tests/test_exercises.py -->
 # <!-- asked: Gumbel-softmax (straight-through) or REINFORCE? | The Gumbel-softmax has less noise and a bias: here it is ahead with few samples, and behind with many. -->
 #
@@ -960,7 +960,7 @@ plt.show()
 # another, each look by the reward to come, with less noise.
 
 # %% [markdown]
-# ## Tighter bounds
+# ### Tighter bounds
 # <!-- asked: What do IWAE and VIMCO add? | More paths inside the logarithm: the bound and its gradient come nearer to those of the likelihood. -->
 #
 # What we want is $\log p(y|a)$, not $L_s$. Put more paths inside the logarithm, and the bound

@@ -39,3 +39,17 @@ def test_no_solution_is_in_them(source):
 
     # The checks hold reference solutions.
     assert not list(source.rglob("*satcourse.checks*"))
+
+
+def test_headings_are_one_below_another(source):
+    """A page has one title, and no level is left out below it: Sphinx would fail."""
+    for path in sorted(source.glob("*/[0-9][0-9]_*.ipynb")):
+        cells = nbformat.read(path, 4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        marks = re.findall(r"^(#+) ", re.sub(r"(?ms)^```.*?^```", "", text), re.M)
+        levels = [len(mark) for mark in marks]
+
+        assert levels.count(1) == 1, path
+        assert levels[0] == 1, path
+        for level, below in zip(levels, levels[1:], strict=False):
+            assert below <= level + 1, path
