@@ -141,7 +141,7 @@ assert_close(init_h(shuffled.mean(1)), h)
 # ## A score for each place: energies
 # <!-- index: equation 4 | energies e_ti = f_att(a_i, h_{t-1}) | satlib.model.attention.AdditiveEnergy | tests/test_attention.py::test_energy_equals_a_loop_over_places -->
 # <!-- index: claim: each place is asked alone | the relevance of a part is computed without looking at the other parts | satlib.model.attention.AdditiveEnergy | tests/test_soft_attention.py::test_each_place_is_asked_alone -->
-# <!-- asked: How does the model score a place (the alignment model f_att)? | A perceptron sees the place's vector and the previous state, and no other place. -->
+# <!-- asked: How does the model score a place (the alignment model f_att), and all places without loops? | A perceptron sees the place's vector and the previous state, and no other place. -->
 #
 # > **Paper, equation 4.** A model $f_{att}$, a multilayer perceptron that sees the previous hidden state, scores each place:
 # > $$e_{ti} = f_{att}(a_i, h_{t-1}).$$
@@ -364,7 +364,7 @@ print("mean of 50,000 draws:   ", a[0, places].mean(0).numpy().round(2))
 # ### Why it learns where to look
 # <!-- index: claim: soft attention is differentiable | it trains end to end by back-propagation, with nobody saying where to look | satlib.model.attention.SoftAttention | tests/test_soft_attention.py::test_gradient_pulls_the_context_towards_a_place -->
 # <!-- asked: How does attention learn where to look if nobody labels the places? | By the gradient: a place's energy rises if a context more like its vector would have made the true word likelier. -->
-# <!-- asked: One score or key changes a little: how does the output of attention change? | It moves towards that place's vector, in proportion to the weight that the place already has. -->
+# <!-- asked: One score or key is disturbed: how does the output of attention change (gradient, covariance)? | It moves towards that place's vector, in proportion to the weight that the place already has. -->
 #
 # Ask what happens to the context when the energy of place
 # $k$ grows a little. From equation 5, $\partial \alpha_i / \partial e_k = \alpha_i (\delta_{ik} - \alpha_k)$, and therefore

@@ -42,6 +42,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.patches import Patch
+from nltk.translate.bleu_score import SmoothingFunction, corpus_bleu, sentence_bleu
 from pycocoevalcap.cider.cider import Cider
 from torch import Tensor
 
@@ -280,7 +281,7 @@ plt.show()
 
 # %% [markdown]
 # ## Sampling
-# <!-- asked: What do temperature and top_p (nucleus sampling) do? | A temperature below 1 thins the tail, which does the harm, and top_p cuts it off: then captions are right about as often as greedy ones. -->
+# <!-- asked: How do I get different, more diverse captions: what do temperature and top_p (nucleus sampling) do? | A temperature below 1 thins the tail, which does the harm, and top_p cuts it off: then captions are right about as often as greedy ones. -->
 #
 # Sampling draws each word with its probability. That gives variety, and accidents: many words that are each unlikely are quite likely
 # together. A *temperature* $T$ below 1 sharpens every distribution ($p^{1/T}$, normalised again). *Nucleus sampling*, the `top_p` of
@@ -552,6 +553,37 @@ print(f"BLEU-4 of 120 true captions: yours {100 * by_hand:.4f}, by the COCO tool
 
 # %% [markdown]
 # 53.7, for captions that are all true.
+#
+# ### One set of captions, five BLEUs
+# <!-- asked: Why do nltk, evaluate and pycocoevalcap give different BLEU scores? | They count different words, or take the mean of sentences: here one set of captions gets 48 to 88. nltk's corpus_bleu on the same words gives the same number. -->
+#
+# People ask why their score is not that of another tool. Here are the same captions and references again, counted by nltk. It gives the same
+# number if it is asked the same question. What if it is not?
+
+
+# %% jupyter={"source_hidden": true}
+hypotheses = [line.split() for line in originals.values()]
+targets = [[line.split() for line in lines] for lines in others.values()]
+raw = [[line.split() for line in example.references] for example in test]  # "A", "right."
+smooth = SmoothingFunction().method1  # no hits become a tenth of a hit
+one_by_one = [sentence_bleu(*pair) for pair in zip(targets, hypotheses)]
+smoothed = [sentence_bleu(*pair, smoothing_function=smooth) for pair in zip(targets, hypotheses)]
+five = {
+    "hits summed over all captions, as above": corpus_bleu(targets, hypotheses),
+    "the mean of a BLEU for each caption": np.mean(one_by_one),
+    "the same, smoothed": np.mean(smoothed),
+    "capital letters and full stops kept": corpus_bleu(
+        [lines[1:] for lines in raw], [lines[0] for lines in raw]
+    ),
+    "split() forgotten": corpus_bleu([*others.values()], [*originals.values()]),
+}
+for question, answer in five.items():
+    print(f"{question:41} {100 * answer:.1f}")
+
+# %% [markdown]
+# The mean of sentences gives 0 to each caption that shares no run of four words with a reference (nltk warns of it), and smoothing gives it a little. With its full stop,
+# "right." is another word than "right". The last row is the commonest mistake: a string is a list of *letters*, and runs of four letters are easily
+# hit. So say with a BLEU what was counted.
 
 # %% [markdown]
 # ## BLEU without brevity penalty
@@ -1328,6 +1360,10 @@ assert all(
     for i, (words, log_p) in few.items()
 )
 assert [round(each, 1) for each in correct] == [97.5, 96.7, 96.7, 97.5, 97.5]
+assert abs(100 * five["hits summed over all captions, as above"] - by_coco) < 1e-4, (
+    "the same number"
+)
+assert [round(100 * each) for each in five.values()] == [54, 48, 50, 49, 88], "48 to 88"
 assert all(74 < score < 88 for score, _ in in_the_dark.values()), "about four of five"
 assert abs(in_the_dark[10][0] - in_the_dark[1][0]) < 5
 assert in_the_dark[10][1] > in_the_dark[1][1] + 0.3

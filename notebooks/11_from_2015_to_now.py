@@ -81,7 +81,7 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # %% [markdown]
 # ## Where to look, with several heads
 # <!-- index: claim: one map for each word is a choice | several maps for each word: heads, each with a share of the numbers | satlib.model.transformer.Layer | tests/test_transformer.py::test_it_is_that_of_torch -->
-# <!-- asked: Query, key and value in a Transformer: which are they in the paper of 2015? | They are equations 4 to 6 with a dot product for the perceptron, and with a projection of a_i to read. -->
+# <!-- asked: Query, key and value in a Transformer: which are they in the paper of 2015, and why two separate projections, key and value? | They are equations 4 to 6 with a dot product for the perceptron. Separate, because what a place is found by need not be what is read there. -->
 # <!-- asked: What is multi-head attention, in code? | Each head has its share of the numbers and its own softmax, and what they read is joined again: `weights` and `read`. -->
 # <!-- asked: What is a causal (look-ahead) mask, and who may look at whom? | A word looks at the words up to itself and at all places, a place at all places and no word; `visible` makes the mask. -->
 # <!-- asked: Is True in an attention mask "look" or "do not look"? | Here True means look, as in `scaled_dot_product_attention`; in `nn.MultiheadAttention` it means the opposite. -->
@@ -92,7 +92,8 @@ plt.rcParams["figure.constrained_layout.use"] = True
 # > is joined again.
 #
 # These are equations 4 to 6 of our paper with a dot product for the perceptron, and a projection of $a_i$ to read ([notebook
-# 04](04_soft_attention.ipynb) shows what the root is for). Heads are new: one softmax holds one opinion about where to look, and four
+# 04](04_soft_attention.ipynb) shows what the root is for). Keys and values are separate because a place may be found by one thing and read
+# for another: found as "the round one", read as "blue". Heads are new: one softmax holds one opinion about where to look, and four
 # hold four (*multi-head attention*). Where a mask is False, a query may not look (in `nn.MultiheadAttention`, where it is True).
 
 
@@ -185,13 +186,14 @@ assert_close(read(weights(q, k, 2, visible(0, 6)), v), theirs.transpose(1, 2).fl
 # %% [markdown]
 # ## A decoder without a state
 # <!-- asked: Self-attention or cross-attention: what is the difference? | One class, `Look`, does both: words look at words, then words look at places. -->
-# <!-- asked: Why positional encoding? | A softmax over keys does not know their order, so sines and cosines of its number are added to each word. -->
+# <!-- asked: Why positional encoding, and why are positions added and not concatenated? | A softmax over keys does not know their order: permute the inputs, and the outputs are permuted alike. A projection of two concatenated vectors is a sum of two projections anyway. -->
 # <!-- asked: What do residual connections and layer normalisation (pre-norm) do? | What is read is added, so nothing is overwritten and the gradient passes whole; a LayerNorm comes before each part. -->
 #
 # A layer *adds* three things to a word's vector: what it has read from the words, what it has read from the places, and what a small
 # network makes of both. In a sum nothing is overwritten, and the gradient passes whole (a *residual* path, against *vanishing gradients*). Before each, a *LayerNorm* (layer normalisation)
 # brings the word's $d$ numbers to mean 0 and variance 1, then scales and shifts them as learned.
-# A softmax over keys does not know their order, so `positions` adds to each word sines and cosines of its number (*positional encoding*).
+# A softmax over keys does not know their order: permute the inputs, and the outputs are permuted alike. So `positions` adds to each word sines and
+# cosines of its number (*positional encoding*). Setting them beside the word would do as well, but $W[x; p] = W_x x + W_p p$ is a sum, too.
 
 
 # %%

@@ -493,10 +493,11 @@ Slides(draw_opened, [*described], "gates open by", lambda share: f"{share:.0%}")
 
 # %% [markdown]
 # ## The other way: patches as words
-# <!-- asked: How do pictures get into a language model like LLaVA (projector)? | A linear layer makes a "word" of each patch, and all stand in one sequence with the text. -->
+# <!-- asked: How do pictures get into a language model like LLaVA (projector, Q-Former)? | A linear layer makes a "word" of each patch, and all stand in one sequence with the text. -->
 # <!-- asked: Cross-attention or patches in the sequence: what does it cost? | A training step on one sequence takes several times as long here. -->
 #
-# LLaVA has no `places`. Its projector makes a "word" of each patch, and all stand in one sequence.
+# LLaVA has no `places`. Its projector makes a "word" of each patch, and all stand in one sequence. (BLIP-2's Q-Former first makes a few "words"
+# of all patches, by cross-attention from queries that it has learnt.)
 
 
 # %%
