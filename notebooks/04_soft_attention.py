@@ -270,7 +270,7 @@ reveal("evenness of the map at T = 1, percent of ln 196", evenness)
 # At $T = 0.1$ both faces stand out, at $T = 0.03$ the framed eye has 78 percent of the weight. The plain dot product has tunnel vision: one
 # place on the *other* cat has all the weight, because a dot product rewards long vectors too.
 #
-# Between these temperatures nothing jumps. Turn the cosine's down yourself:
+# Nothing jumps between these temperatures. Turn the cosine's temperature down yourself:
 
 
 # %% jupyter={"source_hidden": true}
@@ -314,7 +314,7 @@ for d in (4, 64, 512):
 # At $d = 512$ one place out of 196 gets nine tenths of the weight by pure chance. Such a softmax is *saturated*:
 # places without weight get no gradient (*vanishing gradients*), so what chance has chosen is hard to undo. Divided by $\sqrt d$,
 # the energies spread by 1 whatever $d$ is. That is the root in the Transformer's $QK^\top / \sqrt d$.
-# It does not save the cats. Their vectors are 3 to 21 times as long as noise, and the largest weight is still 1.00.
+# It does not save the cats: their vectors are 3 to 21 times as long as such noise, and even after the division the largest weight is 1.00.
 
 # %% [markdown]
 # ## Weights become one vector: the context
@@ -455,8 +455,8 @@ rank = int(torch.linalg.matrix_rank(differences, rtol=1e-5))
 print(f"of {len(differences)} differences {rank} are independent")
 
 # %% [markdown]
-# All of them: each of the cats' places is a corner, and a map with all its weight on one place cannot be imitated. (If a picture has fewer independent
-# differences, counting does not decide.)
+# All of them: each of the cats' places is a corner, and a map with all its weight on one place cannot be imitated. (With fewer independent
+# differences, the count alone could not tell.)
 
 # %% [markdown]
 # ## How much of the context to use: the gate
@@ -896,9 +896,9 @@ print(
 )
 
 # %% [markdown]
-# 98 percent of these peaks are on the object. The mean map's 51 look like a triumph over chance, but half is what a map gets that picks one of two objects
-# and stays there. The neighbours are the honest rivals, and one nearly wins: the next word's map would do for 97 percent, the map of the word before for 87.
-# **A map follows its phrase, hardly its word.** "Big", "red" and "star" are three words about one thing, and the decoder looks at that thing
+# 98 percent of these peaks are on the object. The mean map's 51 look like a triumph over chance, but a map that picks one of the two objects and stays there
+# gets half. The neighbours are the honest rivals, and one nearly wins: the next word's map would do for 97 percent, the map of the word before for 87.
+# **A map follows its phrase, but hardly its word.** "Big", "red" and "star" are three words about one thing, and the decoder looks at that thing
 # until it has said all three.
 #
 # On average the peak is 9 pixels *below* the middle of the object. A convolution sees further than its
@@ -951,8 +951,9 @@ print(
 )
 
 # %% [markdown]
-# No: as many captions are right as before (in four other runs 54 to 61, where five runs with the gate open had 51 to 67), so earlier looks must have told the state. With the gate shut at the sizes, only 21 are. A low gate does not say that a word needs no
-# picture, only that it needs no look *now*.
+# No: as many captions are right as before (in four other runs 54 to 61; five runs with the gate open had 51 to 67). "Right" proves little: in captions
+# that begin with "a", "to its" always goes on with it. But no word before "above" announces it, so an earlier look must have told the state. With the gate shut at the sizes, only 21 are right.
+# A low gate does not say that a word needs no picture, only that it needs no look *now*.
 
 # %% [markdown]
 # ## Sharpen it, blur it: what does it cost?
@@ -1275,7 +1276,7 @@ print(
 # - $\partial \hat z / \partial e_k = \alpha_k (a_k - \hat z)$: the energy of a place rises if a context more like its
 #   vector would have made the true word likelier.
 # - A map can depend on all words before it but the last. Whether it does, only a test can say.
-# - A map follows its phrase, hardly its word: the neighbour's map is the rival that counts.
+# - A map follows its phrase, but hardly its word: the neighbour's map is the rival that counts.
 # - A map shows which vectors were read. Whether a place mattered for a word, you learn by moving the light, and [notebook
 #   10](10_reading_the_model.ipynb) moves it in models that were trained for longer.
 #

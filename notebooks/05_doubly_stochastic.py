@@ -155,7 +155,7 @@ def least_penalty(C: int, L: int) -> float:
 # The $m_i$ sum to $C$. For which $m_i$ is $\sum_i (1 - m_i)^2$ smallest? Try two places and one word first.
 
 # %% [markdown]
-# Then the penalty.
+# Now write the penalty itself.
 
 
 # %% tags=["task:5.2"]
@@ -365,8 +365,8 @@ def objective(log_p, alphas, lam):
 
 
 # %% [markdown]
-# And what its maps do: the percentage of places that are *ignored*, with less than half of the even share;
-# the maps' *entropy* in nats (an even one has $\ln 196 = 5.28$); their *movement*, the total
+# Three numbers say what a decoder's maps do: the percentage of places that are *ignored*, with less than half of the even share;
+# the maps' *entropy* in nats (an even one has $\ln 196 = 5.28$); and their *movement*, the total
 # variation between neighbouring words (0 for the same map, 1 for maps without a place in common).
 
 
@@ -758,7 +758,7 @@ Slides(
 # %% [markdown]
 # ### A whole caption
 #
-# So far one look was summed over, with soft attention's past. Equation 10 sums over all $L^C$ *paths*, since each look changes
+# So far we have summed over a single look, and all looks before it were soft. Equation 10 sums over all $L^C$ *paths*, since each look changes
 # all later states. For three words and four places these are 64:
 
 # %%
@@ -891,10 +891,10 @@ reveal("NLL of soft attention less the marginal's, nats per word", difference)
 #
 # Soft attention is close to the product, here surer than the mixture (entropies 0.69 and 0.84
 # nats). Being surer is part of it: raise each to the power that suits it best, and in these 15 captions the lead shrinks from 0.05 to 0.02.
-# The rest has a plain suspect. This decoder was *trained* to make soft attention's likelihood high; it was never trained for the marginal's.
+# There is an obvious suspect for the rest. This decoder was *trained* to make soft attention's likelihood high; it was never trained for the marginal's.
 # Only a decoder trained on the marginal could clear that up, and it costs a run for each of the 196 places.
-# At more than 90 percent of the words soft attention gives the true one more than the marginal, and less at the
-# others, so it is no bound. In `scenes-hard`, where about a quarter of the captions trained the bound and the others soft attention, the
+# At more than 90 percent of the words soft attention gives the true one more probability than the marginal does, and less
+# at the others, so it is no bound. In `scenes-hard`, where about a quarter of the captions trained the bound and the others soft attention, the
 # four lie within 0.02 nats (four sets of 15 scenes): the places that it looks at agree. Sharper maps alone are not the reason: make soft
 # attention's even sharper, with 1.5 nats, and it is still 0.05 from the bound. The approximation explains how soft and hard attention are related, not which of them to train.
 
@@ -1101,7 +1101,7 @@ plt.show()
 # | no dropout in either | −0.04 | −0.05 to −0.03 |
 # <!-- again: dropout=0.3 to dropout=0.0, seeds (0, 1) to (0, 1, 2, 3, 4, 5) -->
 #
-# Without dropout the penalty makes the decoders better, most likely because they overfit less. Dropout does that, too, and with it nothing is left of the gain. Before you call a difference between two trainings
+# Without dropout the penalty makes the decoders better, at least in part because they overfit less. Dropout does that, too, and with it nothing is left of the gain. Before you call a difference between two trainings
 # a cost or a gain, train to the end, regularise both, and count seeds.
 
 # %% [markdown]

@@ -151,7 +151,7 @@ tree_figure(story, best=chosen)
 # 0.144, half of what is possible.
 
 # %% [markdown]
-# In orange is what greedy decoding chose, dotted what it never asked about. "A" is the likelier first word, but the likeliest caption
+# What greedy decoding chose is orange; what it never asked about is dotted. "A" is the likelier first word, but the likeliest caption
 # begins with "the", and greedy decoding never looks back.
 
 # %% [markdown]
@@ -213,7 +213,7 @@ tree_figure(story, {*asked, tuple(found)}, best=tuple(found))
 
 # %% [markdown]
 # With a width of two, "the" survives the first step, and the beam finds the likeliest caption. But captions with a property ("brown",
-# "big") have 0.51 of the probability together, and yet "the dog runs" wins: there are many ways to be specific, and they share.
+# "big") have 0.51 of the probability together, and yet "the dog runs" wins: there are many ways to be specific, and they share the probability.
 # **Search for the likeliest sentence, and you may find the blandest.**
 
 # %% [markdown]
@@ -941,7 +941,7 @@ for kind, lines in suspects.items():
     print(f"{kind:22}" + "".join(f"{value:7.1f} %" for value in table[kind]))
 
 # %% [markdown]
-# CHAIR sees the swapped colours at once: 76 percent of the objects are invented. The reversed relation has 0, for CHAIR counts only
+# CHAIR sees the swapped colours at once: 76 percent of the objects are invented (in the other scenes both have the same shape, so a swap names the same two). The reversed relation has 0, for CHAIR counts only
 # objects. And captions of four words have 0, although none is right. Say little, and you invent little.
 
 # %% [markdown]
@@ -1039,7 +1039,12 @@ for grader, of in graders.items():
     )
 
 # %% [markdown]
-# 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. But `scenes-soft` got three scenes wrong.
+# 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. Does the judge look? Show it the picture of another scene, and it
+# still prefers the truth to the reversed relation in 92 percent of the scenes and to shuffled words in all: the wording gives these away. Only for swapped colours and another scene's caption does it
+# need its eyes (there the truth falls to 38 and 45).
+# <!-- again: grade(judge, a_judge, lines.values()) to grade(judge, a_judge.roll(7, 0), lines.values()) -->
+#
+# But `scenes-soft` got three scenes wrong.
 # Compare each of those captions with the five true references of its scene. Which does each judge prefer?
 
 # %%
@@ -1111,8 +1116,11 @@ print(
 )
 
 # %% [markdown]
-# In BLEU-4 the model has 75.8 and references have 54.2, although the model is right less often. The likely reason: it prefers the common
-# wording, which agrees with many. On Flickr8k the best of seventeen models has a higher BLEU-4 than people, but that model was
+# In BLEU-4 the model has 75.8 and references have 54.2, although the model is right less often. The reason is the wording: a beam prefers the common
+# one, which agrees with many. Let the same model draw from the nucleus: its captions are right in 99 percent of the scenes, and have 54, like the references.
+# <!-- again: ("the model", generated) to ("the model", ways["nucleus 0.9"]) -->
+#
+# On Flickr8k the best of seventeen models has a higher BLEU-4 than people, but that model was
 # trained on BLEU-4 as a reward. CIDEr was another of its rewards, and there people are far ahead, 82 against 67.
 
 # %% [markdown]
@@ -1293,7 +1301,7 @@ for kind, lines in accused.items():
     print(f"{kind:24} BLEU-4 {by_words:4.0f}   facts {f:4.0f}   right {scored[kind][2]:4.0f} %")
 
 # %% [markdown]
-# Four needles, and one change to the captions at a time. Which needle notices what?
+# Here are four metrics, and one change to the captions at a time. Which metric notices what?
 
 # %% jupyter={"source_hidden": true}
 changed = {"nothing": originals, "other words, still true": damaged["other words"]}
@@ -1324,7 +1332,7 @@ def draw_needles(change):
 Slides(draw_needles, [*changed], "changed")
 
 # %% [markdown]
-# By BLEU-4 the lies have 90 and the truth in other words 64. By facts they have 53 and 98: the liar is convicted, and who says little
+# By BLEU-4 the lies have 90 and the truth in other words 64. By facts they have 53 and 98: the liar is convicted, and saying little
 # or everything gains nothing. But the verdict depends on the lie. Most of these give an object a false shape, and all of its facts fall
 # (where a sentence ends in "left" or "right", as the first one does, the lie is only a reversed relation). A false size, a false colour or a reversed relation costs 8 to 11 of the 98 points that
 # true references have, and the worst of the model's right captions has no more than 88.

@@ -171,6 +171,8 @@ def _relations(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
 
     if equal(100 * expected, got):
         yield "100 times what is asked for: percent, and not a share?"
+    if equal(expected / 100, got):
+        yield "a hundredth of what is asked for: a share, and not percent?"
     # Of two whole numbers much is true by chance: 4 is the square root of 16, and twice 2.
     if alike and expected.numel() <= 1 and _whole(expected) and _whole(got):
         return

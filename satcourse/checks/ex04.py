@@ -242,7 +242,7 @@ def _look(answer: Answer, parts: Sequence[str], *inputs: Tensor) -> Any:
     got = with_gradients(*names, parts=parts)(answer, *inputs)
     # The engine would speak of a dict: it cannot call the reference with a case of sizes.
     if not isinstance(got, dict) and got is not ...:
-        raise Failed(f"expected {len(parts)}, as tensors: {', '.join(parts)}")
+        raise Failed(f"expected {', '.join(parts)} and nothing else, each a tensor")
     return got
 
 
@@ -499,6 +499,11 @@ forced_word.observe = _force_one_word
 forced_word.given = one_word.given
 forced_word.mistakes = {
     "this is the decoder's own map: alpha plays no part": _own_map,
+    "the mean of all places: alpha weighs them": (
+        lambda x, a, h, c, Ey, alpha: forced_word(
+            x, a, h, c, Ey, torch.full_like(alpha, 1 / alpha.shape[1])
+        )
+    ),
     "the decoder's map weighs alpha a again: put z at all places": _weighed_twice,
     "the gate is missing: leave it to one_word": _ungated,
 }

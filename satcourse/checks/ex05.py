@@ -96,6 +96,9 @@ penalty.mistakes = {
         lambda alphas: (1 - alphas.square().sum(1)).sum(1)
     ),
     "an even share for 1: equation 14 asks for 1": _beyond_the_least,
+    "the mean over the places: equation 14 sums over them": (
+        lambda alphas: penalty(alphas) / alphas.shape[2]
+    ),
 }
 
 
@@ -163,6 +166,9 @@ go_downhill.tolerance = 1e-2
 go_downhill.mistakes = {
     "gradients of steps before are still there: empty them": _gradients_left,
     "softmax and penalty stand before the loop: anew at each step": _one_gradient,
+    "nothing has moved: the softmax is over the places, axis 1, and each round ends with a step": (
+        lambda e, steps: torch.softmax(e, 1)
+    ),
     "Adam's own rate, 0.001: it is 0.05 here": partial(_with_another_adam, rate=0.001, per=999),
     "a new Adam at each step: it keeps means from step to step": partial(
         _with_another_adam, rate=0.05, per=1
@@ -250,6 +256,9 @@ describe.mistakes = {
     "a place's sum against 0.5: its *mean* weight against 0.5 / L": _with_column(0, _below_a_half),
     "counted word by word: take a place's mean over the words first": _with_column(
         0, _ignored_by_words
+    ),
+    "the sum of the words' entropies: their mean is asked": _with_column(
+        1, lambda alphas: alphas.shape[1] * entropy_of(alphas).mean(1)
     ),
     "the entropy of the mean map: the mean of the maps' entropies is asked": _with_column(
         1, lambda alphas: entropy_of(alphas.mean(1))

@@ -75,6 +75,7 @@ draw.cases = _darts
 draw.mistakes = {
     "a dart on an edge hits the place that begins there": _edge_to_the_place_before,
     "an edge is a running sum of weights: cumsum": _weights_as_edges,
+    "places are counted from 0": lambda alpha, darts: draw(alpha, darts) + 1,
     "weights may sum to a little less than 1: then no edge is beyond the dart, "
     "and argmax gives 0": _first_edge_beyond,
     "each dart is for the places of its own row: give it an axis of size 1": (
@@ -192,6 +193,12 @@ bound.mistakes = {
     "multiply over path[:1], path[:2], ...: this takes the whole path alone": _whole_path_alone,
     "both are log p(y|a): in L_s the logarithm stands inside the sum": _likelihood_twice,
     "L_s is a mean over paths: weigh each by its probability": _paths_alike,
+    "p(y|a) is a mean over paths, too: weigh each p(y|s,a) by p(s|a)": (
+        lambda p_place, p_word, L, C: (
+            bound(p_place, p_word, L, C)[0],
+            bound(lambda path: 1.0, p_word, L, C)[1],
+        )
+    ),
     "the joint probability of places and words: in L_s the weight is p(s|a), "
     "and the logarithm that of p(y|s,a)": _joint,
     "the logarithm is of p(s|a) p(y|s,a): in L_s it is that of p(y|s,a) alone": partial(
@@ -213,13 +220,13 @@ bound.mistakes = {
     minutes=10,
     equation="equations 11 and 12",
 )
-def score_loss(log_p_place: Tensor, reward: Tensor, baseline: float) -> Tensor:
+def score_loss(log_p_path: Tensor, reward: Tensor, baseline: float) -> Tensor:
     """A loss whose gradient is minus the mean of (reward - baseline) times that of log p(s|a),
     with none for the reward.
     """
     # Detached: it weighs the gradient of log p(s|a), and is not itself increased.
     advantage = (reward - baseline).detach()
-    return -(advantage * log_p_place).mean()
+    return -(advantage * log_p_path).mean()
 
 
 def _gradients_at_both(answer: Answer, log_p: Tensor, reward: Tensor, baseline: float) -> Any:

@@ -135,6 +135,12 @@ estimator.mistakes = {
         )
     ),
     "the entropy is a gain: the loss falls with it": _entropy_as_a_loss,
+    "lambda_r weighs the score function alone, not the likelihood": (
+        lambda log_p_word, alphas, places, baseline, lambda_r, lambda_e: (
+            estimator(log_p_word, alphas, places, baseline, lambda_r, lambda_e)
+            + (1 - lambda_r) * log_p_word.sum(1).mean()
+        )
+    ),
 }
 
 
@@ -401,8 +407,8 @@ def _with_replacement(successes: Tensor, k: int) -> float:
 pass_at.says = "one try, all of them, and some: any of them counts, whichever k are taken"
 pass_at.cases = _tries
 pass_at.mistakes = {
-    "the artefact lives: "
-    "this mean rises if a policy only repeats its best tries": _share_of_successes,
+    "the share of successes rises even if a policy only repeats its best tries: "
+    "ask whether one of k succeeds": _share_of_successes,
     "the first k tries alone: average over all choices of k": _first_tries,
     "with replacement: choose k different tries": _with_replacement,
     "the chance that all k succeed: it is enough that one does": (

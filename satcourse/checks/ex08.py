@@ -297,6 +297,9 @@ nucleus.mistakes = {
     "each word has a share of the best one's p: all together have `share`": (
         lambda p, share: _renormalised(p, p >= share * p.max())
     ),
+    "the likelier words are drawn more often: keep their p, and divide by the sum": (
+        lambda p, share: (nucleus(p, share) > 0).to(p) / (nucleus(p, share) > 0).sum()
+    ),
     "the words are in another order than in p": (
         lambda p, share: nucleus(p, share).sort(descending=True).values
     ),
@@ -506,6 +509,9 @@ bleu.mistakes = {
     "runs of N words alone: multiply the precisions of 1 to N": (
         lambda captions, references, N: _precisions(captions, references, N)[-1]
     ),
+    "the fourth root for every N: BLEU-N takes the N-th": (
+        lambda captions, references, N: math.prod(_precisions(captions, references, N)) ** (1 / 4)
+    ),
     "the root is missing: the N-th root of the product": (
         lambda captions, references, N: math.prod(_precisions(captions, references, N))
     ),
@@ -600,6 +606,9 @@ bootstrap.mistakes = {
     ),
     "1.96 deviations to either side: the percentiles of the resamples' leads are asked": (
         _normal_interval
+    ),
+    "least and most of the leads: leave out 2.5 % on either side": partial(
+        _otherwise, ends=(0, 100)
     ),
     "the lead is the mean of the resamples': take the one on all rows": (
         lambda one, other, picks: (
@@ -797,6 +806,12 @@ chair.mistakes = {
         )
     ),
     "what is missed is not invented: said - there": (lambda said, there: chair(there, said)),
+    "CHAIR_i divides by the number of objects said, not of captions": (
+        lambda said, there: (
+            100 * fmean(len(ours - theirs) for ours, theirs in zip(said, there, strict=True)),
+            chair(said, there)[1],
+        )
+    ),
     "captions that say nothing are left out: they count among the captions": (
         lambda said, there: (
             chair(said, there)[0],
