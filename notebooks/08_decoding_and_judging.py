@@ -1024,7 +1024,12 @@ judge = Captioner.load(installed.model("scenes-hard"))
 a_judge = annotations(judge)
 
 # %% jupyter={"source_hidden": true}
-graders = {"CIDEr": cider, "scenes-hard": lambda lines: grade(judge, a_judge, lines.values())}
+a_other = a_judge.roll(7, 0)  # the placebo: each caption beside another scene's picture
+graders = {
+    "CIDEr": cider,
+    "scenes-hard": lambda lines: grade(judge, a_judge, lines.values()),
+    "blindfolded": lambda lines: grade(judge, a_other, lines.values()),
+}
 verdicts = {}
 for grader, of in graders.items():
     truth = of(damaged["other words"])
@@ -1039,10 +1044,9 @@ for grader, of in graders.items():
     )
 
 # %% [markdown]
-# 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. Does the judge look? Show it the picture of another scene, and it
-# still prefers the truth to the reversed relation in 92 percent of the scenes and to shuffled words in all: the wording gives these away. Only for swapped colours and another scene's caption does it
-# need its eyes (there the truth falls to 38 and 45).
-# <!-- again: grade(judge, a_judge, lines.values()) to grade(judge, a_judge.roll(7, 0), lines.values()) -->
+# 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. But does the judge look? The last row is the
+# placebo: beside another scene's picture it still rejects nearly all reversed relations and all shuffled words, because their wording gives
+# them away. Only for swapped colours and another scene's caption does it need its eyes.
 #
 # But `scenes-soft` got three scenes wrong.
 # Compare each of those captions with the five true references of its scene. Which does each judge prefer?
@@ -1407,6 +1411,8 @@ assert (
 )
 assert [round(judging["inventions"][model][0], 1) for model in list(shown)[:2]] == [7.5, 15.7]
 assert verdicts["scenes-hard"] == [100] * 4
+colours, reversed_, shuffled, foreign = verdicts["blindfolded"]
+assert min(reversed_, shuffled) > 85 > 65 > max(colours, foreign), "it needs its eyes for two"
 assert round(verdicts["CIDEr"][1]) == 26
 assert [round(partial[name]) for name in ("scenes-soft", "scenes-hard")] == [100, 67]
 assert all(scenes.exact_match(line, drawn[names[i]]) for line, i in zip(itself, wrong, strict=True))

@@ -394,7 +394,7 @@ noun_or_next.cases = lambda: [
 ]
 noun_or_next.parts = ("percent on the noun", "percent on the next word")
 noun_or_next.mistakes = {
-    "the artefact lives: a model that always looks one word on "
+    "this lets an artefact pass: a model that always looks one word on "
     "scores wherever the noun is the next word": _of_distances(lambda distance: distance > 0),
     "only peaks on one of the two count: all determiners do whose noun is not next": (
         lambda peak, own, noun: [
@@ -463,7 +463,7 @@ lit.says = "the words for each of 9 and of 6 places, read in their sentence and 
 lit.cases = lambda: [_lit_case(9), _lit_case(6)]
 lit.parts = ("in the sentence", "alone")
 lit.mistakes = {
-    "the artefact lives: a state of the whole sentence has heard the other words; "
+    "this lets an artefact pass: a state of the whole sentence has heard the other words; "
     "encode each word again, alone": _alone(lambda encode, x, i: encode(x)[i]),
     "the words before are encoded, too: each word alone": _alone(
         lambda encode, x, i: encode(x[: i + 1])[-1]

@@ -385,7 +385,7 @@ likeness.says = (
 likeness.cases = _exhibits
 likeness.given = lambda *_: "pictures that the map makes, then pictures that the place makes"
 likeness.mistakes = {
-    "the artefact lives: you keep the map and change the place, "
+    "this lets an artefact pass: you keep the map and change the place, "
     "and all that you see is that places differ": _likeness_of(
         lambda same_map, same_place: same_map and not same_place
     ),

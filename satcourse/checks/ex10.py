@@ -451,7 +451,7 @@ def _trials() -> list[tuple[Tensor, Tensor]]:
 def _condemned_or_spared(expected: bool, got: Any) -> str | None:
     if not isinstance(got, bool):
         return None
-    return "it condemns a true cure" if expected else "it lets an artefact live"
+    return "it condemns a true cure" if expected else "it lets an artefact pass"
 
 
 def _without_placebo(cured: Tensor, placebos: Tensor) -> bool:
@@ -483,17 +483,17 @@ survives.says = (
 survives.cases = _trials
 survives.advise = _condemned_or_spared
 survives.mistakes = {
-    "this lets an artefact live: "
+    "this lets an artefact pass: "
     "the cure was compared with nothing, but any push may cure as many": _without_placebo,
-    "this lets an artefact live: the first placebo alone was asked; take each": (
+    "this lets an artefact pass: the first placebo alone was asked; take each": (
         lambda cured, placebos: survives(cured, placebos[:1])
     ),
-    "this lets an artefact live: weak placebos hide a strong one in their mean": (
+    "this lets an artefact pass: weak placebos hide a strong one in their mean": (
         lambda cured, placebos: survives(cured, placebos.float().mean(0)[None])
     ),
-    "this lets an artefact live: "
+    "this lets an artefact pass: "
     "a cure that is better by two may be so by chance": _no_error_at_all,
-    "this lets an artefact live: it has to beat every placebo, not one": (
+    "this lets an artefact pass: it has to beat every placebo, not one": (
         lambda cured, placebos: any(survives(cured, placebo[None]) for placebo in placebos)
     ),
     "the standard deviation of one: the error of a mean of N is smaller, by the root of N": (

@@ -369,7 +369,7 @@ heard.says = "heads that say the same are heard, a mute one is not, and one dist
 heard.cases = _juries
 heard.observe = _as_a_list
 heard.mistakes = {
-    "the artefact lives: heads that say the same look mute while the others speak; "
+    "this lets an artefact pass: heads that say the same look mute while the others speak; "
     "blind all but one": _lost_without_it,
     "`moved` are those that lose their maps": _blind_alone,
     "a mute head scores: take away what stays with all heads blind": (
