@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 0. Look
 #
-# **Before each word, a captioner looks somewhere. What does it say if you move its look?**
+# **Before each word, a captioner looks somewhere. What does it say if you make it look elsewhere?**
 #
 # A network writes a sentence about a picture, and before each word it looks somewhere. Here you watch where it looks. Then you take over and
 # choose.
@@ -42,8 +42,8 @@ Scrubber(captioner, {"a drawn scene": scene.photo()})
 #
 # <!-- index: claim: every word comes with a map of where it was seen | the maps alpha_t of a generated caption, word by word and drawn | satcourse.widgets.scrubber.Scrubber | tests/test_scrubber.py::test_it_says_and_shows_what_the_captioner_does -->
 #
-# This captioner has seen drawings and sentences about them, and nobody ever told it where anything is. Its network is that of *Show, Attend and
-# Tell* (Xu et al., 2015), which is "the paper" from here on.
+# This captioner has seen drawings and sentences about them, and nobody ever told it where anything is. Its attention and its decoder are those of
+# *Show, Attend and Tell* (Xu et al., 2015), which is "the paper" from here on; its encoder is a smaller one.
 #
 # **You will be able to**
 #
@@ -221,9 +221,10 @@ for name in counted[0][2]:
 # | all places, evenly | 52 to 57 % | 7 to 9 % |
 # <!-- again: SCENES = 40 to SCENES = 150; number = [], 0 to number = [], 300 and 600 -->
 #
-# The second row says that the light can overrule whatever the model remembers. The last two rows say that the look is often not needed: without it
+# The second row says that the light can overrule whatever the model remembers. (It does so with a place from another scene, too: with a third colour
+# in it, 44 of 60 sentences say that colour, and none the second.) The last two rows say that the look is often not needed: without it
 # the colour is still right in half of the scenes or more. That is memory, from the looks at the words before. Spread the light evenly over those words
-# as well, and the right colour falls to about 24 %.
+# as well, and the right colour falls to about 24 %, hardly more than the share of the first colour.
 #
 # ## A photograph
 #
@@ -504,7 +505,7 @@ Slides(
 
 # %% [markdown]
 # The verdict: evidence says that *this picture differs here*, not that the label is true. A stricter test separates the dog from the cats: at 99 %, 37
-# "dog" labels live on the dog, and none on the cats. (With a second dog elsewhere, the same one mirrored, 46 of the 47 still pass at 95 %.)
+# "dog" labels live on the dog, and none on the cats. (But we chose 99 % after seeing this.) (With a second dog elsewhere, the same one mirrored, 46 of the 47 still pass at 95 %.)
 #
 # ## The map of the course
 #

@@ -73,8 +73,8 @@ from satlib.model import encoders
 # > **Section 4.3.** The layer is the Oxford VGGnet's fourth convolution before a max pooling: $14 \times 14 \times 512$, so $L = 196$
 # > and $D = 512$. The network has learned to classify ImageNet and is frozen.
 #
-# We take this net to be VGG-19, whose last three blocks have four convolutions each, and run it (its weights rounded to 8 bits) on five photographs, and keep five layers, the last of each block. The paper's is read as
-# `conv5_4`, the fourth convolution of the fifth block, after its ReLU.
+# We take this net to be VGG-19, whose last three blocks have four convolutions each. The paper's layer is then `conv5_4`: block 5, convolution 4, after its ReLU.
+# We run the network on five photographs (its weights rounded to 8 bits), and keep the last layer of each block.
 
 # %% jupyter={"source_hidden": true}
 names = ["dog", "cats", "cows", "elephants", "lifeboat"]
@@ -201,8 +201,9 @@ print(f"zeros among all numbers: {100 * (a == 0).float().mean():.0f} percent")
 # > **Paper, section 5.4.** Four poolings by 2 lie between the pixels and the map: $224 / 2^4 = 14$. To be drawn on the
 # > photograph, the weights are enlarged 16 times and smoothed with a Gaussian, because the receptive fields are large.
 #
-# How large? Neighbouring activations are `jump` pixels apart, 1 at first. A kernel of $k$ sees $(k - 1) \cdot \mathit{jump}$
-# pixels more than what is below it; a stride of $s$ puts the activations $s$ times as far apart, for the layers above.
+# How large? A convolution of 3 sees 3 pixels. A second one above it sees one more on each side: 5. After a pooling of 2, neighbours are 2 pixels apart, so the
+# next convolution of 3 adds 4 pixels. In general, neighbours are `jump` pixels apart, 1 at first; a kernel of $k$ adds $(k - 1) \cdot \mathit{jump}$ pixels, and a stride of
+# $s$ multiplies the jump by $s$, for the layers above.
 
 
 # %% tags=["task:2.2"]
@@ -238,9 +239,9 @@ for layer, number in LAYERS.items():
 print(sides)
 
 # %% [markdown]
-# 252 pixels, and the whole photograph has 224! So a place in the middle *can* see everything. But pixels in the middle of the field
-# have more paths up to the vector, so they count for more (the *effective* receptive field; Luo et al., 2016). How wide must a square be
-# to hold half of the gradient, in absolute value?
+# 252 pixels, and the whole photograph has 224! So a place in the middle *can* see everything. But not all pixels count alike: from the middle of the field,
+# more paths lead up to the vector (the *effective* receptive field; Luo et al., 2016). The gradient says how much each pixel counts. How wide is the
+# square that holds half of it, in absolute value?
 
 # %%
 my_half_guess = ...  # pixels: (low, high), or skip
@@ -302,9 +303,8 @@ print(dict(zip(names, half, strict=True)))
 reveal("side of the square that holds half, pixels", np.mean(half))
 
 # %% [markdown] tags=["answer"]
-# 70 pixels, less than five cells. The cell itself holds 2 to 5 percent. (The squares on the left are what `conv1_2`, `conv2_2`, `conv3_4`
-# and `conv4_4` can see, the smallest first. In the other pictures the pixels that count more are brighter; the small square is the cell, and the large one
-# holds half.)
+# 70 pixels, less than five cells. In the three dark pictures, bright pixels count more: the small square is the cell, with 2 to 5 percent, and the large one holds half.
+# (On the left, the smallest first, is what `conv1_2`, `conv2_2`, `conv3_4` and `conv4_4` can see.)
 
 # %% [markdown]
 # So a place sees a region with a soft edge, and the paper's Gaussian imitates that edge. A vector can tell you about what is *beside* its cell.
@@ -322,7 +322,8 @@ reveal("side of the square that holds half, pixels", np.mean(half))
 # | ReLU | ReLU again, of the signal that comes *down* |
 # | max pooling keeps one of four values, and we remember which: the *switch* | the value goes where the switch points; zeros elsewhere |
 #
-# Only the second row differs from a gradient, which passes where the signal going *up* was positive (Springenberg et al., 2014).
+# A gradient goes down in the same way, but for the ReLU: a gradient passes where the signal going *up* was positive, a deconvnet where the
+# signal coming *down* is (Springenberg et al., 2014). Remember this difference.
 
 
 # %% tags=["task:2.3"]
@@ -502,10 +503,12 @@ show_photographs(figure)
 # > **Paper, section 1.** The top layer distils a picture to its salient objects, and may lose what a rich caption needs. A
 # > lower layer keeps more, but then the model has to find what matters: attention.
 #
-# What do the layers lose? Take 300 objects of drawn scenes, and for each the mean vector over its pixels. Then ask two questions. Does the
-# *nearest* object of another scene have the same colour, texture, shape? That shows what dominates a vector. And can a *linear classifier*,
-# fitted on other scenes, name them (a *linear probe*)? That shows what can still be read from it. At `conv5_4`, of how many objects in 100
-# does the classifier name the colour (chance: 17)?
+# What do the layers lose? Take 300 objects of drawn scenes, and for each the mean vector over its pixels. Then ask two questions:
+#
+# - Does the *nearest* object of another scene have the same colour, texture, shape? That shows what dominates a vector.
+# - Can a *linear classifier*, fitted on other scenes, name them (a *linear probe*)? That shows what can still be read from it.
+#
+# At `conv5_4`, of how many objects in 100 does the classifier name the colour (chance: 17)?
 
 # %%
 my_colour_guess = ...  # (low, high), or skip
@@ -541,13 +544,13 @@ reveal("colours that the classifier names, percent", colour["linear"]["conv5_4"]
 # 63 (the interval goes from 57 to 68). One block lower, at `conv4_4`, it names 98.
 
 # %% [markdown]
-# On the way to `conv4_4` shape takes over from colour as what dominates a vector. At `conv1_2` the nearest object always has the same colour, and the same shape
-# in 41 cases of 100. At `conv4_4` it has the same colour in 75 cases, and the same shape in 99. Then `conv5_4` loses a little of texture and
-# shape, and much of the colour.
+# First the left picture. At `conv1_2` colour dominates a vector: the nearest object always has the same one. At `conv4_4` shape does: the nearest object
+# has the same shape in 99 cases of 100, at `conv1_2` only in 41. Yet the right picture shows that the colour is still there to be read. Only `conv5_4` loses much of it, and a little of texture and shape.
+# (The other object does not blur it: with that one left out of the picture, the classifier names no more colours.)
+# <!-- again: 100 scenes, each drawn twice, with one object and no occluders: 58 percent; with both: 56 -->
 #
-# From this nobody can say how much is lost for good. The classifier, a ridge regression, has 300 objects to learn from, and more objects
-# would let it read more. The figure is stored, because 150 scenes take minutes. The next cell runs the same study on the first 30 of them;
-# if you have the minutes, put 150 there.
+# Nobody can say from this how much is lost for good: the classifier, a ridge regression, would read more if it had more objects to learn from.
+# The figure is stored, because 150 scenes take minutes. The next cell runs the same study on the first 30; if you have the minutes, put 150 there.
 
 # %% jupyter={"source_hidden": true}
 FEW_SCENES = 30
@@ -607,8 +610,8 @@ for (question, attribute), percent in sorted(live.items(), reverse=True):
     print(f"{question:8} {attribute:20}", *(f"{each:9.0f}" for each in percent))
 
 # %% [markdown]
-# Sixty objects tell the same story, colour for shape. Most of their numbers are lower, perhaps because a near object of the same colour is rarer among so few, and the
-# classifier has less to learn from.
+# Sixty objects tell the same story: shape takes the place of colour. Most of their numbers are lower, perhaps because so few objects have fewer near ones like them, and
+# teach the classifier less.
 #
 # ## The map moves with the picture
 # <!-- index: claim: features move with the picture | photographs 32 pixels lower: the vectors two rows lower | satlib.model.encoders.Encoder | tests/test_encoders.py::test_places_are_in_rows_from_the_top_left -->
@@ -643,7 +646,7 @@ show_photographs(figure)
 
 # %% [markdown]
 # After the move, a vector resembles the one that saw the *same part of the picture* before, two rows higher. It resembles the one that was in its own
-# cell far less. That is *equivariance*, here for moves by whole cells: every place sees as every other does. So a weight on a place points at a
+# cell far less. That is *equivariance*, here for moves by whole cells: every place computes the same function of what lies around it. So a weight on a place points at a
 # region around its cell: half of what counts lies in a square less than five cells wide, half outside it.
 #
 # ### A mean cannot see order
@@ -685,7 +688,7 @@ print(
 # | the same, fed zeros for them | 58 | |
 # | without, twice | 59, 61 | 87, 92 |
 #
-# Without coordinates the order is only a little better than a guess (by about three standard errors of 3 points each). Whether two objects are beside or above each
+# Without coordinates the order is only a little better than a guess: 8 to 11 points, where a standard error is 3. Whether two objects are beside or above each
 # other is still known, perhaps because a single vector that sees both can tell.
 #
 # What the mean does lose is which property belongs to which object. In 264 of 500 captions an object is wrong (with attention, in 9). Yet only 6
@@ -872,7 +875,7 @@ reveal("correlation with the pictures of other maps", alike[deconvnet])
 # | `conv3_4` | 0.92 to 0.94 |
 # | `conv4_4` | 0.97 to 0.98 |
 #
-# Gradients never go above 0.4. So the claim falls, from `conv3_4` upwards: the picture does *not* show what this map looks for. But what draws
+# With gradients, none of these means is above 0.4. So the claim falls, from `conv3_4` upwards: the picture does *not* show what this map looks for. But what draws
 # them, whichever map we ask?
 #
 # ### Three suspects
@@ -916,7 +919,8 @@ def taken_out(suspect: str, pooled: list[Tensor], modules: nn.Sequential, noise:
 # ```
 
 # %% [markdown]
-# Put your money on one of the three before you run the next cell. (It takes half a minute.)
+# Put your money on one of the three before you run the next cell. (It takes half a minute.) You will see six maps of one place, the exhibit first; the number is the
+# exhibit's mean correlation with twelve others.
 
 # %% jupyter={"source_hidden": true}
 body = encoder.body[: LAYERS["conv4_4"] + 1]
@@ -980,9 +984,8 @@ def draw_suspects(title):
 Slides(draw_suspects, [*methods], "deconvnet", lambda title: f"{title} ({without[title]:.2f})")
 
 # %% [markdown]
-# It is the ReLU. Of the six pictures, the first is the exhibit, and the others belong to other maps; the number is the exhibit's mean
-# correlation with twelve others. Without the ReLU, six maps draw six different things. To see that it is not this place, or this noise, we
-# did the same at 18 random places, with three draws of noise:
+# It is the ReLU. Without it, six maps draw six different things. Is it only this place, or this noise? Here are 18 random places, with three
+# draws of noise:
 #
 # | taken out | the exhibit | the four strongest maps at 18 random places |
 # | --- | --- | --- |
@@ -992,12 +995,13 @@ Slides(draw_suspects, [*methods], "deconvnet", lambda title: f"{title} ({without
 # | **the ReLU** | **0.23** | **-0.04 to 0.36** |
 # | the switches *and* the weights | 0.86 | 0.80 to 0.94 |
 #
-# So the photograph's switches and the network's weights draw the cat, as you see when they are gone. But that *all* maps draw the same cat is the
-# work of the ReLU on the way down. It is needed, and nearly enough: with nothing but noise beside it, the maps still agree (0.86). The gradients had
-# told us as much. They keep the switches and the weights, have no such ReLU, and reach 0.29.
+# So the photograph's switches and the network's weights draw the cat: take out either, and it is gone. But that *all* maps draw the same cat is the
+# work of the ReLU on the way down. Take it out, and the maps part. Leave it with nothing but noise, and they still agree (0.86). The gradients had
+# told us as much: they keep the switches and the weights, have no such ReLU, and reach 0.29.
 #
 # Why a ReLU? A dozen times it throws away what is negative. What is left of any signal then points into the same corner, and sums of such
-# signals resemble each other. That is our reading, and nothing here tests it; Nie et al. (2018) derive it, and blame the backward ReLU, too.
+# signals resemble each other. That is our reading, and nothing here tests it. Nie et al. (2018) blame the backward ReLU, too: they derive that such pictures
+# recover the photograph, whatever the network decides.
 # (For such pictures in general, see Mahendran and Vedaldi, 2016.)
 #
 # ## What to remember
@@ -1011,7 +1015,8 @@ Slides(draw_suspects, [*methods], "deconvnet", lambda title: f"{title} ({without
 # - If two pictures agree too well, take the parts of the method out, one at a time. Here switches and weights draw the cat, and the ReLU on the
 #   way down makes all maps draw the same one.
 #
-# So what does it see? **196 vectors, each of a place with much around it, and a picture of what one map finds there proves little before you have seen those of other maps.**
+# So what does it see? **196 vectors, one for each place: what is there and around it, its shape and texture rather than its colour. Do not trust a picture of one number
+# before you have seen those of others.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think

@@ -303,9 +303,10 @@ for name, value in off.items():
 
 # %% [markdown]
 # With your shares the gradient is that of one pass, up to rounding. Weighted by
-# captions, or a third each, it is 2 to 4 percent off. (These captions are sorted by length, and the decoder is untrained. In random order weighting by captions is at most
-# 1 percent off, after 40 steps of training at most 2.4; three seeds.) Not multiplied, the gradient is three times as long, and Adam, which
+# captions, or a third each, it is 2 to 4 percent off. (These captions are sorted by length. In random order weighting by captions is less than 1 percent off; a third each
+# stays 2 to 4, as the last part is smaller.) Not multiplied, the gradient is three times as long, and Adam, which
 # divides by the size of gradients, would hardly complain: so such bugs last.
+# <!-- again: sorted(every[:64], key=lambda pair: len(pair.caption)) to random.sample(every, 64) -->
 #
 # ### Clipping
 # <!-- asked: What does gradient clipping do (exploding gradients)? | If all gradients together are longer than a limit, they are scaled down to it, and the direction stays. -->
@@ -376,7 +377,8 @@ for (steps, name), share in lost.items():
 # %% [markdown]
 # After 15 steps float16 rounds 2 to 4 percent of them to zero, and after 60 steps 11 to 24 percent (four seeds). But zeros show its range, not the damage:
 # the error of the whole gradient is an *eighth* of bf16's after 15 steps, and 0.15 to 1.6 times it after 60 (six seeds). Multiply the loss by
-# a power of two, divide the gradients by it before the step, and after 60 steps, too, it is an eighth. `torch.amp.GradScaler` does that, and lowers
+# a power of two, divide the gradients by it before the step, and after 60 steps, too, it is an eighth.
+# <!-- again: manual_seed(0) to manual_seed(1) ... (5) --> `torch.amp.GradScaler` does that, and lowers
 # the factor when a gradient overflows. bf16 needs no scaling, but has few bits. **Count to a thousand in steps of one, in bf16. Where do you end?**
 
 # %%
@@ -511,7 +513,7 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
 #
 # (Here warm-up gains nothing: without it three
 # seeds end at a slightly lower loss.)
-# <!-- again: EPOCHS, WARMUP, HIGHEST = 3, 10, 8e-3 to EPOCHS, WARMUP, HIGHEST = 3, 1, 8e-3 -->
+# <!-- again: EPOCHS, WARMUP, HIGHEST = 3, 10, 8e-3 to EPOCHS, WARMUP, HIGHEST = 3, 1, 8e-3, each with manual_seed(0) and manual_seed(1), (2) -->
 #
 # ### Which optimiser?
 # <!-- asked: Adam or Muon? | On this task Muon's runs end lower than Adam's, and take a little longer. -->
@@ -776,7 +778,7 @@ reveal("plain average, percent", 100 * wrong["plain"])
 
 # %% [markdown]
 # Nothing warns you of the plain average: training goes on, and what it learns depends on the number of GPUs. (These rows are random
-# numbers. With seven captions of scenes it is 3 to 23 percent wrong, in seven draws.)
+# numbers; how wrong it is with captions depends on the draw.)
 
 # %% [markdown]
 # ## A real run, from its log
@@ -869,7 +871,7 @@ for patience in (1, 3, 10):
 
 # %% [markdown]
 # ### A hundred photographs of your own
-# <!-- asked: Can I train on my own photographs, and how many (fine-tuning, catastrophic forgetting)? | A hundred help a trained captioner; the old data seem to be forgotten, and not if some are mixed in. -->
+# <!-- asked: Can I train on my own photographs, and how many (fine-tuning, catastrophic forgetting)? | A hundred seem to help a trained captioner a little, some hundreds clearly; the old data seem to be forgotten, and not if some are mixed in. -->
 #
 # [A benchmark](../benchmarks/own_photographs.py) let the captioner of Flickr8k, which knows people and dogs, learn from 25 to 694
 # photographs of COCO, with its decoder alone, in small steps (`own-folder-further`). Before, its CIDEr was 65 on Flickr8k and 35 on COCO.
@@ -947,7 +949,7 @@ for (name, size), middle in step_ms.items():
     axis.barh(label, middle, color="C1" if name == "bf16" else "C0")
     axis.text(middle + 0.5, label, f"{middle:.0f}", va="center")
 axis.set(xlabel="milliseconds for a step on the H200, captions of mean length", xlim=(0, 40))
-axis.set_title("medians of a step; the rounds behind them were not kept")
+axis.set_title("medians of seven rounds, the last of three")
 axis.invert_yaxis()
 plt.show()
 reveal("milliseconds for 256 captions in float32", step_ms["float32", 256])
@@ -966,8 +968,8 @@ print(
 # So the card is not busy. Probably it waits for Python to hand it the next small operation. It does 11 TFLOP/s where NVIDIA promises 67 for float32, and
 # with 1,024 captions in bf16 31, 3 % of 989. Try a larger batch first. The price is memory, about 20 MB for each caption.
 #
-# The figure also seems to say that bf16 is slower than float32. Do not believe it yet: each bar is the middle of a few rounds on a shared machine, and
-# nobody kept the rounds. What would have shown it comes at the end.
+# The figure also seems to say that bf16 is slower than float32. Do not believe it yet: each bar is the middle of seven rounds (the last, of three) on a busy machine.
+# What would show it comes at the end.
 #
 # And the bill? At three dollars an hour the nine epochs of the run above cost 30 cents. `python benchmarks/bench.py` measures your card.
 
@@ -1086,8 +1088,9 @@ for name, one, other in (
 # The placebo tests your test. Two equal steps seldom have equal medians, and your test may call them different once in 28 times. Without the coin it
 # could not have noticed a machine that favours whoever goes first, or second: that habit would win round after round.
 #
-# Here, on a CPU, float32 wins. And on the H200? Its file has no rounds, so there is nothing to test. A published timing is worth the rounds that come with it, and three
-# of them are too few: three wins of three are one case in eight for a coin.
+# Here, on a CPU, float32 wins. And on the H200? [Its file](../benchmarks/gpu/nvidia-h200/step.json) keeps the slowest and the fastest of seven rounds. With 64 captions the slowest in float32
+# beats the fastest in bf16, so float32 won all seven: for a coin, one case in 128. With 256 the ranges overlap, and nobody can count the wins. So publish a timing with its rounds,
+# and more than three of them: three wins of three are one case in eight.
 
 # %% [markdown]
 # ## What to remember

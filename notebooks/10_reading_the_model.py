@@ -331,8 +331,8 @@ reveal("soft attention, percent of the words with their peak on the object", gam
 
 # %% [markdown]
 # The neighbours are better rivals. The next word's map is on the object for 72 percent of the words with soft attention, and for 92 with hard, nearly as
-# often as the word's own. And many of these neighbours are words of no object ("a", "above"): in another trial the maps of *other words of the same object* were on it as often
-# as the word's own, for 91 and 95 percent. So the paper is right about drawn scenes, if you read it with care: **a map follows its phrase more than its word.** It says
+# often as the word's own, though many of these neighbours are words of no object ("a", "above"). Between words of the *same* object the game cannot tell at all: they are asked about the
+# same pixels, so exchange their maps, and not one score changes. So the paper is right about drawn scenes, if you read it with care: **a map follows its phrase more than its word.** It says
 # which object is being described, and not which of its properties comes next.
 
 
@@ -1064,7 +1064,7 @@ reveal("false words that the best placebo for the map cures", max(doses["better 
 # 34 of 74: moved up by a cell, the model's own map cures more words than the map drawn over the object, 22.
 
 # %% [markdown]
-# The better map does not survive. But what did the maps cure, and what would they have done to healthy words? A size has two values, so any push may
+# The better map does not survive. (Up is no idle placebo: the light lay most of a cell below the object, and now lies on its middle. But left and right, 20 and 21, do as well as the drawing.) But what did the maps cure, and what would they have done to healthy words? A size has two values, so any push may
 # turn a false one into a true one, and a true one into a false one. Split the cures by kind, and give the same medicine to words that were right.
 
 # %% jupyter={"source_hidden": true}
@@ -1174,6 +1174,7 @@ for pixels in (8, 16):
 # hard; against a move by 16 pixels, not by 8. Where a verdict turns with the count and the dose, try more patients: in the 1,300 scenes
 # uncovering cures 47 of 56 captions, a move by 4 or by 8 pixels at most 30 (3.8 standard errors). What lay in front of the object was a
 # cause. The drawn map cures 17 there, its best placebo 16.
+# <!-- again: scenes.load(0, 0, 2000) to scenes.load(0, 0, 3300), tests = data.split("test") to tests = data.split("test")[2000:]: all numbers of the 1,300 scenes -->
 
 # %% [markdown]
 # ## What to remember
@@ -1188,7 +1189,7 @@ for pixels in (8, 16):
 #
 # Today's models have hundreds of maps: [notebook 11](11_from_2015_to_now.ipynb).
 #
-# So does it matter? **Yes: laid over the other object, it changes most of the words by which soft attention tells two objects apart, and a quarter of hard attention's. But it proves no word, and a better map cures no more than a placebo.**
+# So does it matter? **Yes: laid over the other object, it turns most of the words by which soft attention tells two objects apart into what is true there, and a quarter of hard attention's. But it proves no word, and a better map cures no more than a placebo.**
 
 # %% [markdown] tags=["workbook"]
 # ## Now think: two controls

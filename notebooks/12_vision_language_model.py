@@ -342,9 +342,9 @@ def answer_loss(model, quiz, some):
 
 
 # %% [markdown]
-# In the morning it learns to talk: 700 steps, 15,000 sentences about scenes that nobody drew. Then what talks is frozen, and 5,000
-# steps of 32 questions, about 1,000 drawn scenes, teach the rest to see; tea-time is after 2,000. Its weights come with the course; with
-# `ALL_DAY = True` the next cell trains again, a minute and a half of one core. The exam: 400 scenes that it has not seen.
+# In the morning it learns to talk, from 15,000 sentences about scenes that nobody drew. Then what talks is frozen. In the afternoon 5,000
+# steps, each of 32 questions about drawn scenes, teach the rest to see; tea-time is after 2,000. Its weights come with the course; with
+# `ALL_DAY = True` the next cell trains again, in some minutes of one core. The exam: 400 scenes that it has not seen.
 
 # %% jupyter={"source_hidden": true}
 ALL_DAY = False
@@ -369,7 +369,7 @@ def quiz_of(split):
 
 
 quiz, exam = quiz_of("train"), quiz_of("test")
-torch.manual_seed(0)
+torch.manual_seed(3)
 model = Midnight()
 tea = copy.deepcopy(model)
 if ALL_DAY:
@@ -421,7 +421,7 @@ for name, (whole, side) in marks.items():
 reveal("the right side with the gates shut, percent", marks["gates shut"][1])
 
 # %% [markdown] tags=["answer"]
-# In a quarter, as a guess among four would be. It is the same with the picture of another scene; with its own it is right in 89 percent.
+# In a quarter, as a guess among four would be. It is the same with the picture of another scene; with its own it is right in 98 percent.
 
 # %% jupyter={"source_hidden": true}
 tests = data.split("test")
@@ -439,8 +439,18 @@ for axis, number in zip(axes, range(0, 200, 50)):
 show_photographs(figure)
 
 # %% [markdown]
-# 42,000 weights bring in the picture; the 108,000 that talk have not changed since the morning. Trainings differ: at
-# tea-time 64 percent of the sides are right here, and 85 and 73 in two other trainings.
+# 42,000 weights bring in the picture; the 108,000 that talk have not changed since the morning. At night all trainings see; at tea-time they differ:
+#
+# | training | the right side at tea-time | at night |
+# | --- | --- | --- |
+# | seed 3, which comes with the course | 52 % | 98 % |
+# | seed 0 | 74 % | 99 % |
+# | seed 1 | 98 % | 99 % |
+# | seed 2 | 95 % | 98 % |
+#
+# (We took the one that has most to learn at tea-time: there rewards and answers can show what they are worth.)
+#
+# <!-- again: ALL_DAY = False to True, torch.manual_seed(3) to (0), (1), (2) -->
 
 # %% [markdown]
 # ### The gates open
@@ -488,8 +498,8 @@ Slides(draw_opened, [*described], "gates open by", lambda share: f"{share:.0%}")
 
 # %% [markdown]
 # With the gates shut there is one sentence for all scenes, fluent, whatever they show: a *language prior*. Where it wins against the picture, we
-# speak of hallucination. Then the picture comes in, and most of what it brings comes between a quarter and three quarters: the right side
-# rises from 24 percent to 35, 66, 86 and 89.
+# speak of hallucination. Then the picture comes in, a little with each quarter: the right side
+# rises from 25 percent to 44, 75, 95 and 98. (In another training most of it came with the first quarter.)
 
 # %% [markdown]
 # ## The other way: patches as words
@@ -573,7 +583,7 @@ for L in (49, 196, 784):
 
 # %% [markdown]
 # ## Rewards in place of answers
-# <!-- asked: Rewards (GRPO, RLVR) or answers (supervised fine-tuning): which teaches more, and at which rate? | Answers, where they are known; rewards bring little here in the same time, and do harm at the answers' rate. -->
+# <!-- asked: Rewards (GRPO, RLVR) or answers (supervised fine-tuning): which teaches more, and at which rate? | Answers, where they are known; rewards bring a few points here in the same time, and nothing at the answers' rate. -->
 #
 # So far somebody knew the answers. A verifier only says whether an answer is right. `exact_match` is a perfect one (it knows what was drawn), and the
 # rewards of [notebook 07](07_hard_attention_trained.ipynb) need no more. They take over at tea-time, when the sides are still often wrong.
@@ -652,9 +662,17 @@ print(
 )
 
 # %% [markdown]
-# Here forty steps of rewards take the answers that are right in everything from 58 percent to 62; learning from answers, in no more time, takes them to 70. But this is the largest gain of seven runs
-# from three trainings: rewards bring about a point (-0.3 to 3.5; the standard error is 1.3 here), and answers bring more in each, 1 to 12. The step must be small: at the rate of the answers, rewards took 58 percent to 54, 54 and 57 (three
-# seeds; the last is within the error).
+# The same with the three other trainings, in percent of answers that are right in everything:
+#
+# | training | at tea-time | rewards, 0.0003 | rewards, 0.001 | answers, 0.001 |
+# | --- | --- | --- | --- | --- |
+# | seed 3, here | 48 | 54 | 50 | 70 |
+# | seed 0 | 69 | 70 | 67 | 71 |
+# | seed 2 | 87 | 89 | 87 | 90 |
+# | seed 1 | 93 | 95 | 93 | 94 |
+#
+# Where much is still wrong, answers bring far more in no more time. Where nearly all is right, neither brings much: the standard error is about 1. And the rewards'
+# step must be small: at the rate of the answers they bring nothing that can be told from chance.
 #
 # A verifier gives one bit for some eight words, and nothing where all eight answers agree. And in the time in which eight answers to
 # one question are written and judged, some thirty questions are learnt from their answers. Use rewards where nobody has the
@@ -675,7 +693,7 @@ print(
 # What the prose says in numbers, held against this run.
 assert opened[0][0] == 1, "one sentence for all"
 sides = [side for _, side in opened.values()]
-assert max(abs(one - two) for one, two in zip(sides, (24, 35, 66, 86, 89), strict=True)) < 4
+assert max(abs(one - two) for one, two in zip(sides, (25, 44, 75, 95, 98), strict=True)) < 4
 # A busy machine must not break it: the prose tells what an idle one measured.
 assert min(price.values()) > 1.2
 assert [sum(p.numel() for p in part) // 1000 for part in model.parts()[:2]] == [108, 41]
@@ -686,8 +704,9 @@ assert all(
 )
 assert marks["its own picture"][1] > 80
 whole = {name: result[0] for name, result in results.items()}
-assert max(abs(one - two) for one, two in zip(whole.values(), (58, 62, 54, 70), strict=True)) < 2.5
-assert whole["rewards, rate 0.0003"] > whole["at tea-time"] > whole["rewards, rate 0.001"]
+assert max(abs(one - two) for one, two in zip(whole.values(), (48, 54, 50, 70), strict=True)) < 2.5
+assert whole["answers, rate 0.001"] > whole["rewards, rate 0.0003"] + 8, "far more"
+assert whole["rewards, rate 0.0003"] > whole["at tea-time"] + 2 * error, "a few points"
 assert 0.25 < took["rewards, rate 0.0003"] / took["answers, rate 0.001"] < 4, "processor seconds"
 
 # %% [markdown] tags=["workbook"]

@@ -234,7 +234,7 @@ ANSWERS = (
     ("12.1", lambda f, x, *y: x.copy_(f(x, *y)), "it changes its input x"),
     ("5.2", lambda f, x: f(x).detach().numpy(), "keep to tensors"),
     # A tie, a zero, a silent caption, a capital, a list for a prefix.
-    ("0.1", lambda f, p, q: f(p + 1e-6, q), "labels that live wrongly: 1"),
+    ("0.1", lambda f, p, q: f(p + 1e-6, q), "as likely as the quantile is not likelier"),
     (
         "2.4",
         lambda f, signal, modules, pooled: f(signal, modules, pooled[1:]),

@@ -4,6 +4,7 @@
 """
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -51,5 +52,5 @@ def test_headings_are_one_below_another(source):
 
         assert levels.count(1) == 1, path
         assert levels[0] == 1, path
-        for level, below in zip(levels, levels[1:], strict=False):
+        for level, below in pairwise(levels):
             assert below <= level + 1, path

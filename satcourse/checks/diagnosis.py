@@ -31,7 +31,8 @@ FUNCTIONS = {
 # What torch and Python say of a mistake, and what that means.
 EXCEPTIONS = {
     "pop from empty list": "more is taken off the list than is in it",
-    "non-empty": "there is nothing to join: the loop did not run, or did not append",
+    "non-empty list": "there is nothing to join: the loop did not run, or did not append",
+    "non-empty TensorList": "there is nothing to join: the loop did not run, or did not append",
     "values to unpack": "there are not as many parts, or axes, as names for them",
     "cannot be multiplied": "the left factor's last axis must be as long as the right one's first",
     "must match the size": "an axis is missing (keepdim=True, unsqueeze), or in another place",
@@ -192,7 +193,7 @@ def _relations(expected: Tensor, got: Tensor, equal: Equal) -> Iterator[str]:
     if not expected.isfinite().all():
         return
     if not got.isfinite().all():
-        yield "not a number, or infinite: an exp that overflows, a log of 0, or 0 / 0?"
+        yield "not a number, or infinite: an exp that overflows, a log of 0, 0 / 0, or 0 times infinity?"
     if not expected.any():
         return
 

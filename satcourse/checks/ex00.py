@@ -65,6 +65,12 @@ evidence.mistakes = {
     "the 95 % are of the places elsewhere: this takes a quantile over words": (
         lambda here, elsewhere: here.amax(1) > elsewhere[:, here.argmax(1)].quantile(0.95, dim=1)
     ),
+    "as likely as the quantile is not likelier: > in place of >=": (
+        lambda here, elsewhere: here.amax(1) >= elsewhere[:, here.argmax(1)].quantile(0.95, dim=0)
+    ),
+    "more than the largest elsewhere: likelier than at 95 % of the places is enough": (
+        lambda here, elsewhere: here.amax(1) > elsewhere[:, here.argmax(1)].amax(0)
+    ),
     "0.95 is a share of the places, not a probability to beat": (
         lambda here, elsewhere: here.amax(1) > 0.95
     ),

@@ -199,6 +199,15 @@ attend.mistakes = {
     "the scores are divided by their sum: a softmax takes their exp first": (
         lambda e, a: (e / e.sum() @ a, e / e.sum())
     ),
+    "the largest is subtracted, but where is the exp? it comes before the sum": (
+        lambda e, a: ((e - e.max()) / (e - e.max()).sum() @ a, (e - e.max()) / (e - e.max()).sum())
+    ),
+    "the largest score is subtracted before the exp, not after": (
+        lambda e, a: (
+            (e.exp() - e.max()) / (e.exp() - e.max()).sum() @ a,
+            (e.exp() - e.max()) / (e.exp() - e.max()).sum(),
+        )
+    ),
     "z is the best input alone: the others have a share, too": (
         lambda e, a: (a[e.argmax()], e.softmax(0))
     ),
@@ -407,6 +416,9 @@ noun_or_next.mistakes = {
     ),
     "a noun two words on is left out, and it can tell": _of_distances(
         lambda distance: distance > 2
+    ),
+    "these are counts: a percentage is 100 times their share": (
+        lambda peak, own, noun: [(peak == place)[noun > own + 1].sum() for place in (noun, own + 1)]
     ),
     "divided by all determiners: divide by those whose noun is not next": (
         lambda peak, own, noun: [

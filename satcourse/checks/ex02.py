@@ -110,6 +110,9 @@ receptive_field.mistakes = {
         # The kernels as they are, and without the first pixel.
         lambda layers: receptive_field([(kernel + 1, stride) for kernel, stride in layers]) - 1
     ),
+    "a kernel of 3 sees 2 jumps more, not 3: its first place is there already": lambda layers: (
+        receptive_field([(kernel + 1, stride) for kernel, stride in layers])
+    ),
     "strides multiply: after strides of 2 and 3 a jump is 6": _side(
         lambda jump, stride: jump + stride - 1
     ),
@@ -237,6 +240,9 @@ down.mistakes = {
     "a convolution is undone by its transpose: functional.conv_transpose2d": _down_with(
         lambda signal, module: functional.conv2d(signal, module.weight, padding=1)
     ),
+    "that is the way up again: each module is undone, not run": _down_with(
+        lambda signal, module: module(signal)
+    ),
     "a transposed convolution flips the kernel, too, not only the channels": _down_with(
         lambda signal, module: functional.conv2d(signal, module.weight.transpose(0, 1), padding=1)
     ),
@@ -255,6 +261,9 @@ down.mistakes = {
         _down_with(lambda signal, module: functional.conv_transpose2d(signal, module.weight))
     ),
     "the modules go upwards: the way down begins with the last": _down_with(order=list),
+    "each pooling has a map of its own: here the last one serves them all": (
+        lambda signal, modules, pooled: _down_with()(signal, modules, [pooled[-1]] * len(pooled))
+    ),
     "the maps begin with the first: the one that was pooled last comes first": _down_with(
         next_map=0
     ),
@@ -297,6 +306,9 @@ cosines.mistakes = {
     ),
     "one number for each column: each row is asked for, over its D numbers": (
         lambda a, q: functional.cosine_similarity(a, q, dim=0)
+    ),
+    "x / y * z multiplies by z: put both lengths under the line, in brackets": (
+        lambda a, q: a @ q / a.norm(dim=1) * q.norm()
     ),
     "each row with each row: q is what they are compared with": (
         lambda a, q: functional.normalize(a) @ functional.normalize(a).T
@@ -403,6 +415,15 @@ likeness.mistakes = {
     ),
     "absolute values: a picture that is light where this one is dark is not like it": (
         _likeness_by(lambda exhibit, others: _correlations(exhibit, others).abs().mean())
+    ),
+    "that is a cosine: a correlation takes each picture's mean away first": _likeness_by(
+        lambda exhibit, others: (
+            sum(
+                functional.cosine_similarity(exhibit.flatten(), other.flatten(), dim=0)
+                for other in others
+            )
+            / len(others)
+        )
     ),
     "a correlation with the mean picture: the mean of the correlations is asked": _likeness_by(
         lambda exhibit, others: _mean_correlation(exhibit, [torch.stack(others).mean(0)])

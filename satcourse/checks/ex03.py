@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, zip_longest
 from typing import Any
@@ -118,6 +118,9 @@ vocabulary.mistakes = {
     ),
     "the alphabet alone decides: the most frequent words come first": _ranked(
         lambda times, word: word
+    ),
+    "the right words, sorted once more by the alphabet: the most frequent stay first": (
+        lambda captions, size: sorted(_unsorted(captions, size))
     ),
     "the rarest words come first: the most frequent ones are asked for": _ranked(
         lambda times, word: (times, word)
@@ -250,6 +253,8 @@ def same_length_batches(lengths: list[int], size: int) -> list[list[int]]:
 def _look_at_batches(answer: Answer, lengths: list[int], size: int) -> Any:
     """What matters about batches, since any order and any division will do."""
     batches = answer(lengths, size)
+    if isinstance(batches, Iterator):
+        batches = [*batches]  # a generator's batches can be read only once
     try:
         seen = Counter(int(i) for batch in batches for i in batch)
         # get: a number that no caption has is reported as such, below.
@@ -365,6 +370,9 @@ word_loss.mistakes = {
         lambda losses, lengths: losses[torch.arange(losses.shape[1]) < lengths].mean()
     ),
     "a word whose loss is 0 is a word, too": _counted_by_losses,
+    "padding has a loss, too, and a word may have none: only the lengths tell them apart": (
+        lambda losses, lengths: losses[losses != 0].mean()
+    ),
 }
 
 
