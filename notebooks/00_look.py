@@ -505,7 +505,7 @@ Slides(
 
 # %% [markdown]
 # The verdict: evidence says that *this picture differs here*, not that the label is true. A stricter test separates the dog from the cats: at 99 %, 37
-# "dog" labels live on the dog, and none on the cats. (But we chose 99 % after seeing this.) (With a second dog elsewhere, the same one mirrored, 46 of the 47 still pass at 95 %.)
+# "dog" labels live on the dog, and none on the cats. But we chose 99 % after seeing this. (With a second dog elsewhere, the same one mirrored, 46 of the 47 still pass at 95 %.)
 #
 # ## The map of the course
 #

@@ -445,8 +445,8 @@ show_photographs(figure)
 # | --- | --- | --- |
 # | seed 3, which comes with the course | 52 % | 98 % |
 # | seed 0 | 74 % | 99 % |
-# | seed 1 | 98 % | 99 % |
-# | seed 2 | 95 % | 98 % |
+# | seed 1 | 98 % | 98 % |
+# | seed 2 | 95 % | 99 % |
 #
 # (We took the one that has most to learn at tea-time: there rewards and answers can show what they are worth.)
 #
