@@ -280,10 +280,16 @@ drawings.gallery_figure(
 # Two, if a dark brown dog may be black: the dog and the train. The tennis player holds no ball, the cats and the cow
 # are called dogs, nobody sits on a chair, and the people sit in a boat.
 #
-# This is not bad luck. Two readers judged 150 captions of this model without seeing the scores. Half of the captions were true in the third with the
-# highest scores, and a sixth in the third with the lowest ([how sure it is](../docs/caption.md#how-sure-it-is)). So a score of 0.48 does not
-# mean that 48 of 100 such captions are true: of the middle third, from 0.44 to 0.53, 11 of 50 were.
-# (Of 60 captions that had been set aside, 8 of 17, 7 of 18 and 7 of 25 were true, from the highest third to the lowest: a weaker slope.)
+# This is not bad luck. Two readers judged captions of this model without seeing the scores ([how sure it is](../docs/caption.md#how-sure-it-is)).
+# This is how many they called true, of 150 at first, and of 60 more that had been set aside:
+#
+# | score | true | true of those set aside |
+# | --- | --- | --- |
+# | from 0.53 | 25 of 50 | 8 of 17 |
+# | 0.44 to 0.53 | 11 of 50 | 7 of 18 |
+# | below 0.44 | 8 of 50 | 7 of 25 |
+#
+# So the score ranks captions, though less steeply than it first seemed. But a score of 0.48 does not mean that 48 of 100 such captions are true.
 
 # %% [markdown]
 # Does the map of a false word give it away?

@@ -608,10 +608,11 @@ axis.legend()
 plt.show()
 
 # %% [markdown]
-# At step 40 the models that learn padding report 1.49 on average, where their true loss is 1.99. That is the lie: one model, two numbers. They
-# are also slower: from each of the three seeds, the control is ahead at step 40 and at step 80. Probably padding takes a share of the gradient. (It is not that the
-# end mark confuses them: padded with another id, they are as slow.) But they are no worse in the end: at step 160 all six models know the two captions by heart. The
-# control, which never learned padding, is not flattered: at step 40 it has 1.51 with padding counted, and 1.48 per true word.
+# At step 40 the models that learn padding report a loss of 1.49 on average, where their true one is 1.99. That is the lie: one model, two numbers.
+# The control, which never learned padding, is not flattered.
+#
+# Those that learn padding are also slower: from each of the three seeds, the control is ahead at step 40 and at step 80. Probably padding takes a share of the gradient. (It is not that the
+# end mark confuses them: padded with another id, they are as slow.) But they are no worse in the end, when all six models know the two captions by heart.
 # <!-- again: in by_heart, padded = torch.where(true, padded, 1), and the plain mean of cross_entropy, six seeds: 2.02 at step 40, where end marks give 1.97 -->
 #
 # Batches of one length have nothing to mask.

@@ -889,14 +889,16 @@ reveal("NLL of soft attention less the marginal's, nats per word", difference)
 # Blur the maps to $T = 2.5$, and the places disagree more: the lead grows to 0.19. With even maps
 # ($T = 100$) all predict badly, and little of the lead is left, 0.03.
 #
-# Soft attention is close to the product, here surer than the mixture (entropies 0.69 and 0.84
-# nats). Being surer is part of it: raise each to the power that suits it best, and in these 15 captions the lead shrinks from 0.05 to 0.02.
+# Soft attention is close to the product, and here it is surer than the mixture. Being surer is part of its lead: raise each to the power that suits
+# it best, and in these captions the lead shrinks from 0.05 to 0.02.
 # There is an obvious suspect for the rest. This decoder was *trained* to make soft attention's likelihood high; it was never trained for the marginal's.
 # Only a decoder trained on the marginal could clear that up, and it costs a run for each of the 196 places.
-# At more than 90 percent of the words soft attention gives the true one more probability than the marginal does, and less
-# at the others, so it is no bound. In `scenes-hard`, where about a quarter of the captions trained the bound and the others soft attention, the
+#
+# Is soft attention a bound, then? No: at most words it gives the true one more probability than the marginal does, and at some less.
+#
+# In `scenes-hard`, where about a quarter of the captions trained the bound and the others soft attention, the
 # four lie within 0.02 nats (four sets of 15 scenes): the places that it looks at agree. Sharper maps alone are not the reason: make soft
-# attention's even sharper, with 1.5 nats, and it is still 0.05 from the bound. The approximation explains how soft and hard attention are related, not which of them to train.
+# attention's even sharper, and it is still 0.05 from the bound. The approximation explains how soft and hard attention are related, not which of them to train.
 
 # %% [markdown]
 # ## On trial: the price of coverage

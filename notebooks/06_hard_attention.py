@@ -854,8 +854,8 @@ for name, estimates in studied.items():
 # An estimator's error depends on how many paths you can afford for each caption:
 # $\sqrt{\text{bias}^2 + \text{noise}^2 / \text{paths}}$. (Judging a path by three others takes four passes; 64 passes for eight captions are eight for each.)
 #
-# With 64 paths the error is 0.90 of the gradient's length without a baseline, and 0.20 with three other samples. The mix, whose mean
-# is wrong by 0.06, has 0.22 (the moving average alone 0.30). More paths help it, too, but its error never falls below 0.06.
+# With 64 paths the error is 0.90 of the gradient's length without a baseline, and 0.20 with three other samples. The mix comes close to that, with 0.22.
+# More paths help it, too, but its mean is wrong by 0.06, and its error never falls below that.
 
 # %% [markdown]
 # ## An optional end: Gumbel-softmax and VIMCO

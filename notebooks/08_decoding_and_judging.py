@@ -435,8 +435,8 @@ for width in (1, 3, 10):
     print("width {:2}: log p {:.2f}, right {:.1f} %".format(width, *in_the_dark[width][::-1]))
 
 # %% [markdown]
-# Now there is room, and the likelier captions do not use it. With a beam of 10, 82.5 percent are right in this run and 81.7 with greedy decoding.
-# That is one scene. (With three grains and 300 scenes each, the wide beam is 0.3 points ahead once and 0.3 behind twice, give or take 1 to 2 points.) In translation the likeliest sentence is often the empty one.
+# Now there is room, and the likelier captions do not use it. In this run a beam of 10 is right in one scene more than greedy decoding.
+# (With three grains and 300 scenes each, it is ahead once and behind twice, each time by a third of a point.) In translation the likeliest sentence is often the empty one.
 # <!-- again: test=120 to test=300, manual_seed(0) of the grain to (1), (2) -->
 
 # %% [markdown]
@@ -1337,9 +1337,11 @@ Slides(draw_needles, [*changed], "changed")
 
 # %% [markdown]
 # By BLEU-4 the lies have 90 and the truth in other words 64. By facts they have 53 and 98: the liar is convicted, and saying little
-# or everything gains nothing. But the verdict depends on the lie. Most of these give an object a false shape, and all of its facts fall
-# (where a sentence ends in "left" or "right", as the first one does, the lie is only a reversed relation). A false size, a false colour or a reversed relation costs 8 to 11 of the 98 points that
-# true references have, and the worst of the model's right captions has no more than 88.
+# or everything gains nothing.
+#
+# But the verdict depends on the lie. Most of these give an object a false shape, and all of its facts fall
+# (where a sentence ends in "left" or "right", as the first one does, the lie is only a reversed relation). A false size, a false colour or a reversed relation costs about 10
+# of the 98 points that true references have, and then a lie is level with the worst of the model's right captions.
 
 # %% [markdown]
 # ## What to remember

@@ -375,11 +375,13 @@ for (steps, name), share in lost.items():
     )
 
 # %% [markdown]
-# After 15 steps float16 rounds 2 to 4 percent of them to zero, and after 60 steps 11 to 24 percent (four seeds). But zeros show its range, not the damage:
-# the error of the whole gradient is an *eighth* of bf16's after 15 steps, and 0.15 to 1.6 times it after 60 (six seeds). Multiply the loss by
-# a power of two, divide the gradients by it before the step, and after 60 steps, too, it is an eighth.
-# <!-- again: manual_seed(0) to manual_seed(1) ... (5) --> `torch.amp.GradScaler` does that, and lowers
-# the factor when a gradient overflows. bf16 needs no scaling, but has few bits. **Count to a thousand in steps of one, in bf16. Where do you end?**
+# After 60 steps float16 rounds a tenth to a quarter of them to zero. But zeros show its range, not the damage: early in training the error of
+# its whole gradient is an *eighth* of bf16's. Only later, when gradients are small, may it be the larger one. (Six seeds agree.) So multiply the loss by
+# a power of two, and divide the gradients by it before the step: then it is an eighth again. `torch.amp.GradScaler` does that, and lowers
+# the factor when a gradient overflows.
+# <!-- again: manual_seed(0) to manual_seed(1) ... (5) -->
+#
+# bf16 needs no scaling, but has few bits. **Count to a thousand in steps of one, in bf16. Where do you end?**
 
 # %%
 my_guess_count = ...  # a range that you are 80 % sure of, (low, high), or skip
@@ -523,8 +525,7 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
 # all directions. Vectors, embeddings and the output matrix keep Adam.
 #
 # In [a benchmark](../benchmarks/optimisers.py) on this task, with three seeds each and the learning rate that was best for the first, Adam is half a
-# nat per word behind after two of four epochs. In the end Muon's runs are at 0.66 or 0.67, Adam's at 0.71, 0.75 and 1.25. Muon's runs take 66
-# seconds, Adam's 58.
+# nat per word behind after two of four epochs. In the end Muon's runs are at 0.66 or 0.67, and Adam's at 0.71 to 1.25, in a little less time.
 
 # %% jupyter={"source_hidden": true}
 results = Path(satlib.__file__).parent / "results"
@@ -815,9 +816,10 @@ print(f"nine epochs on the H200: {minutes:.1f} minutes")
 # <!-- index: claim: NLL and BLEU part ways | the log of a run that overfits | satlib.training.validation.dev_score | tests/test_training.py::test_stops_after_patience_and_keeps_the_best -->
 #
 # In the first epoch the training NLL lies *above* dev's: it is a mean over an epoch in which the model was mostly worse, with dropout. On
-# the right, it falls to 1.94 while dev's rises from 3.13 to 3.44: the decoder is memorising. A model that grows
-# too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing, as long as its likeliest word stays the
-# likeliest. Here it ends at 15.2, after 17.6 at its best; but two neighbouring epochs differ by more (14.7 in the seventh, 17.6 in the eighth). So this run
+# the right, it goes on falling while dev's rises from 3.13 to 3.44: the decoder is memorising.
+#
+# A model that grows too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing, as long as its likeliest word stays the
+# likeliest. Here BLEU ends lower than it was at its best, by 2.4 points; but two neighbouring epochs differ by more. So this run
 # does not show the two apart: epoch 8, the best by BLEU, is all but the best by NLL, too.
 #
 # > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU (*early stopping*).
@@ -899,9 +901,8 @@ plt.show()
 learnt = {row["own"]: row for row in rows if not row["old"]}
 
 # %% [markdown]
-# With 100 photographs its CIDEr on COCO is 41, after four minutes of one core, and 57 with 694, after nineteen. On Flickr8k 60 of
-# 65 are left, then 57: it seems to forget (*catastrophic forgetting*). With as many of Flickr8k's photographs mixed in, it does not: 68 there and 40 on COCO with 100, 66
-# and 50 with 400. (Each is one training. The bars are 95 % intervals over the same dev photographs: whether they overlap proves nothing.)
+# With more photographs, COCO's own CIDEr rises, after minutes of one core. On Flickr8k it falls from 65 to 57: the captioner seems to forget (*catastrophic forgetting*). With as many of
+# Flickr8k's photographs mixed in, it does not. (Each is one training. The bars are 95 % intervals over the same dev photographs: whether they overlap proves nothing.)
 
 # %% [markdown]
 # ## What a step costs
@@ -965,8 +966,8 @@ print(
 # 20 milliseconds: four times the captions, and only a fifth more time.
 
 # %% [markdown]
-# So the card is not busy. Probably it waits for Python to hand it the next small operation. It does 11 TFLOP/s where NVIDIA promises 67 for float32, and
-# with 1,024 captions in bf16 31, 3 % of 989. Try a larger batch first. The price is memory, about 20 MB for each caption.
+# So the card is not busy. Probably it waits for Python to hand it the next small operation. In float32 it does a sixth of what NVIDIA promises, and
+# with 1,024 captions in bf16 3 % of it. Try a larger batch first. The price is memory, about 20 MB for each caption.
 #
 # The figure also seems to say that bf16 is slower than float32. Do not believe it yet: each bar is the middle of seven rounds (the last, of three) on a busy machine.
 # What would show it comes at the end.

@@ -445,8 +445,8 @@ print(f"{right} of 200 objects have the right colour and shape")
 reveal("captions of 100 right in everything", exact)
 
 # %% [markdown] tags=["answer"]
-# In 77, though 194 of the 200 objects have the right colour and shape: at least 17 captions name both objects but get something else
-# wrong; in 10 of the 23 it is what lies where. Five seeds give 194 to 197 objects, and 70 to 85 captions.
+# In 77, though 194 of the 200 objects have the right colour and shape. So most of the wrong captions name both objects, but get something else
+# wrong; in 10 of them it is what lies where. (Five seeds give 70 to 85 captions.)
 
 # %% [markdown]
 # ## Eight maps for "blue"
@@ -531,8 +531,8 @@ print(f"a map that ignores the word: {peak_on_it(still, asked):3.0f}")
 print(f"the mean of all heads: {peak_on_it(mean_map, asked):3.0f}")
 
 # %% [markdown]
-# The mean points at the object for 96 percent of the words. The heads differ: the worst does for 5, far fewer than a map that ignores the
-# word, the best for 94. With four other seeds the mean has 90 to 98, and the best head 79 to 97: the mean is about as good or better.
+# The mean points at the object for 96 percent of the words. The heads differ: the best does for 94, the worst for 5, far fewer than a map that ignores the
+# word. With four other seeds, too, the mean is about as good as the best head, or better.
 # <!-- again: manual_seed(0) to manual_seed(1), (2), (3), (4): all other seeds of this notebook -->
 
 # %% [markdown]
@@ -705,9 +705,14 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 # words stay, and 85 in notebook 04.
 
 # %% [markdown]
-# Which layer decides? Here the second, with 55 percent; the first moves 5. With four other seeds the second moves 66, 50, 40 and 20, the first 4, 8, 22 and 25;
-# in an earlier [full training](../docs/results.md) the first moved 55. "Layer 2 finds the colours" is a sentence about one
-# training run.
+# Which layer decides? Here it is the second. Of words that follow, in percent:
+#
+# | moved | seed 0, here | 2 | 3 | 1 | 4 |
+# | --- | --- | --- | --- | --- | --- |
+# | the first layer | 5 | 4 | 8 | 22 | 25 |
+# | the second | 55 | 65 | 50 | 40 | 21 |
+#
+# In an earlier [full training](../docs/results.md) the first moved 55. "Layer 2 finds the colours" is a sentence about one training run.
 
 # %% [markdown]
 # ## Twelve years on one page
@@ -745,7 +750,7 @@ reveal("the head that points best, moved alone: follow, percent", alone[best])
 # %% [markdown]
 # ## How long does it have to wait?
 # <!-- asked: Is a Transformer faster than an LSTM with attention? | In training it is, most of all on long texts; when it writes, it goes word by word, and the cache makes it several times as fast. -->
-# <!-- asked: Is additive attention a good idea in a Transformer? | In an LSTM it costs little here: with dot products a training step takes a tenth to a sixth less processor time, on one idle core. -->
+# <!-- asked: Is additive attention a good idea in a Transformer? | In an LSTM it costs little here: with dot products a training step takes hardly less processor time. -->
 #
 # Both decoders make a training step on the same vectors.
 
@@ -831,11 +836,10 @@ again = (time.process_time() - began) / kept_seconds
 print(f"writing 60 words with nothing kept: {again:.1f} times as long")
 
 # %% [markdown]
-# What keeps the LSTM busy? The figure and the table are in processor time, but a busy machine changes even that, so do not trust a single number of theirs. What follows is
-# from one idle core. There the LSTM takes twice as long as the Transformer for a caption and four times as long for a paragraph. You
-# might blame the perceptron of 2015, with its tanh at 196 places for each word. But with dot products the LSTM gains only a tenth to a sixth. Or you might blame
-# the waiting, since $h_{200}$ cannot begin before $h_{199}$ is there. So give every word a state, and let all of them step at once: the same weights need half of
-# the time for a caption, and a third or less for a paragraph, about as long as the Transformer. One product of all states with the keys does what the LSTM does in two hundred, each of which reads all the keys again.
+# What keeps the LSTM busy? (The figure and the table are in processor time, but a busy machine changes even that: trust the order, not the digits.)
+# You might blame the perceptron of 2015, with its tanh at 196 places for each word. But with dot products the LSTM gains little. Or you might blame
+# the waiting, since $h_{200}$ cannot begin before $h_{199}$ is there. So give every word a state, and let all of them step at once: the same weights need a third of
+# the time for a caption, and about a quarter for a paragraph. One product of all states with the keys does what the LSTM does in two hundred, each of which reads all the keys again.
 #
 # So the LSTM is slow because it waits, even on one core. A GPU has thousands, which stand idle while one word follows another; what it costs there
 # we have not measured. When the Transformer *writes*, it goes word by word as well, and keeping keys and values (of the words by your `one_more`, and of the places) makes 60 words two to five times as fast.
@@ -1046,8 +1050,8 @@ reveal("words that stay when only that head sees, percent", votes[best] + dark)
 # go), and what it knows, letting it alone see.
 #
 # Shapley values correlate with pointing by 0.9, and by 0.5 to 0.9 with four other seeds. Over eight heads that is a
-# tendency, with exceptions both ways: head 1.4 points worse than a map that ignores the word and is worth 10; with another seed a head
-# that points at 79 percent is worth more than the best pointer, 27 to 23, and one that points at 69 nothing.
+# tendency, with exceptions both ways: head 1.4 points worse than a map that ignores the word and is still worth 10 points; with another seed a head
+# that points often is worth nothing.
 
 # %% [markdown]
 # Let them leave one by one. The best leaves first, or the worst, or they leave in a random order; a hundred of these make the fan. (The best is the one with the largest Shapley value.)
