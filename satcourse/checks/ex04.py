@@ -462,6 +462,10 @@ training_step.mistakes = {
     ),
     "word 0 is left out: END is a word to learn, so all words count": _step_down(_without_word_0),
     "this is the loss after the step: return the one before it": _loss_after_the_step,
+    # Of 28 words: the gradient of the sum is 28 times as long, as with such a rate.
+    "the gradient is that of the sum: take the mean over the words before `backward()`": (
+        lambda model, _, *batch: training_step(model, SGD(model.parameters(), 28 * 0.5), *batch)
+    ),
 }
 
 

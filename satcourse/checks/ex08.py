@@ -989,6 +989,9 @@ agreement.mistakes = {
     "the mean of precision and recall is harmonic: 2PR / (P + R)": (
         lambda *facts: (_precision(*facts) + _recall(*facts)) / 2
     ),
+    "the smaller of precision and recall: both count, 2PR / (P + R)": (
+        lambda *facts: min(_precision(*facts), _recall(*facts))
+    ),
     "a caption may say no fact: there is no precision then, and F is 0": (
         lambda said, there: 1 / len(said)
     ),

@@ -145,6 +145,10 @@ def _overfit_wrongly(
     return losses
 
 
+def _at_rate(rate: float, decoder: Decoder, _: Any, *inputs: Any) -> list[float]:
+    return overfit(decoder, torch.optim.SGD(decoder.parameters(), rate), *inputs)
+
+
 overfit.says = "two small decoders: losses and weights"
 overfit.cases = lambda: [
     (0, 5),
@@ -166,6 +170,12 @@ overfit.mistakes = {
     ),
     "these are the losses after the steps: the loss before each is asked for": partial(
         _overfit_wrongly, after=True
+    ),
+    "the weights do not change: put `zero_grad()` before `backward()`, "
+    "and `optimiser.step()` after it": partial(_at_rate, 0.0),
+    # There are 14 words, and so the gradient of the sum is 14 times as long: as with this rate.
+    "the gradient is that of the sum: divide by the number of words before `backward()`": (
+        partial(_at_rate, 14 * 0.5)
     ),
 }
 
@@ -407,6 +417,7 @@ def _step_wrongly(
     empties: bool = True,
     unscales: bool = True,
     alike: bool = False,
+    skips: bool = True,
 ) -> float:
     if empties:
         optimiser.zero_grad()
@@ -418,7 +429,10 @@ def _step_wrongly(
     if unscales:
         scaler.unscale_(optimiser)
     nn.utils.clip_grad_norm_(decoder.parameters(), most)
-    scaler.step(optimiser)
+    if skips:
+        scaler.step(optimiser)
+    else:
+        optimiser.step()
     scaler.update()
     return total
 
@@ -469,6 +483,8 @@ step.mistakes = {
     "the loss is not scaled: `scaler.scale(loss).backward()`": (
         lambda decoder, optimiser, scaler, *_: scaler.unscale_(optimiser)
     ),
+    "`scaler.step(optimiser)`, not `optimiser.step()`: "
+    "it leaves out a step whose gradients overflow": partial(_step_wrongly, skips=False),
 }
 
 
@@ -572,6 +588,10 @@ train_on.mistakes = {
     "a batch is done twice: `last` batches are done then, not one less": partial(
         _forgetful, shift=-1
     ),
+    # As many too late as there are.
+    "after a stop nothing is trained: save `last` as done, not the number of all batches": (
+        partial(_forgetful, shift=6)
+    ),
 }
 
 
@@ -662,8 +682,12 @@ faster.mistakes = {
         lambda ours, theirs: _rounds_won(ours, theirs) >= 0.95 * len(ours)
     ),
     "a t test asks how large the gains are: a coin asks only who won": _t_test,
-    "two-sided: only wins as many or more are asked about, not losses": (
-        lambda *times: 2 * _p(*times) <= 0.05
+    # Wilcoxon's test gives the same answers here.
+    "a two-sided test, or Wilcoxon's, which asks how large the gains are: "
+    "ask how probable as many wins or more are": lambda *times: 2 * _p(*times) <= 0.05,
+    "a two-sided test, for which losing every round counts, too: "
+    "ask how probable as many wins or more are": (
+        lambda *times: 2 * min(_p(*times), 1 - _p(*times, more=1)) <= 0.05
     ),
     "the longer time wins: a smaller number of seconds is faster": (
         lambda ours, theirs: faster(theirs, ours)

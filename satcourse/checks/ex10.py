@@ -161,6 +161,9 @@ points_at.mistakes = {
     "one pixel alone is asked: is any pixel of the object as near as the tolerance?": (
         lambda alpha, mask, tolerance: _rounded(alpha, mask, 0.0)
     ),
+    "only the pixel under the peak is asked: is any pixel of the object within `tolerance`?": (
+        lambda alpha, mask, tolerance: _near(_middle(alpha, mask, *_peak(alpha)).floor(), mask, 0.0)
+    ),
 }
 
 
@@ -397,6 +400,9 @@ forced_look.mistakes = {
     "-1 is the first word that is read, and the last one is read in the forced step": partial(
         _look, too_early=True
     ),
+    "the last word is missing: it is the input of the forced step": (
+        lambda decoder, a, words, alpha: _look(decoder, a, words[:, :-1], alpha)
+    ),
     "the loop is over captions: over their words, words.T": (
         lambda decoder, a, words, alpha: _look(decoder, a, words.T, alpha)
     ),
@@ -451,7 +457,12 @@ def _trials() -> list[tuple[Tensor, Tensor]]:
 def _condemned_or_spared(expected: bool, got: Any) -> str | None:
     if not isinstance(got, bool):
         return None
-    return "it condemns a true cure" if expected else "it lets an artefact pass"
+    if expected:
+        return "it condemns a true cure"
+    return (
+        "it lets an artefact pass: "
+        "a cure must beat each placebo alone, by more than two standard errors"
+    )
 
 
 def _without_placebo(cured: Tensor, placebos: Tensor) -> bool:
@@ -493,6 +504,13 @@ survives.mistakes = {
     ),
     "this lets an artefact pass: "
     "a cure that is better by two may be so by chance": _no_error_at_all,
+    "this lets an artefact pass: "
+    "a mistake that a placebo alone cures counts for the cure; keep the sign of the difference": (
+        # Whether two truths differ is the absolute value of their difference.
+        lambda cured, placebos: all(
+            survives(cured ^ one, torch.zeros(1, len(one))) for one in placebos
+        )
+    ),
     "this lets an artefact pass: it has to beat every placebo, not one": (
         lambda cured, placebos: any(survives(cured, placebo[None]) for placebo in placebos)
     ),

@@ -93,6 +93,12 @@ weights.mistakes = {
     "True is visible: hide the others": (
         lambda q, k, heads, *mask: weights(q, k, heads, *(~seen for seen in mask))
     ),
+    "a head's numbers are neighbours: "
+    "cut q and k into (heads, d / heads), not (d / heads, heads)": (
+        lambda q, k, heads, *mask: weights(
+            *(x.unflatten(2, (-1, heads)).mT.flatten(2) for x in (q, k)), heads, *mask
+        )
+    ),
     "cut into heads in the wrong order: "
     "first (B, C, heads, d / heads), then exchange C and heads": _cut_without_transposing,
 }
@@ -237,6 +243,9 @@ one_more.cases = lambda: [
 ]
 one_more.mistakes = {
     "the word itself is missing: keep its key and value before it reads": _itself_missing,
+    "it reads the newest word alone: join its key and value to those that are kept, and read all": (
+        lambda q, k, v, kept, heads: (read(weights(q, k, heads), v), kept)
+    ),
     "only the newest word is kept: keep the others, too": (
         lambda q, k, v, *rest: (one_more(q, k, v, *rest)[0], (k, v))
     ),
@@ -292,6 +301,9 @@ force.cases = _lit_captions
 force.mistakes = {
     "a row of zeros means that the maps stay": (
         lambda alpha, light, moved: torch.where(moved.view(-1, 1, 1), light.unsqueeze(1), alpha)
+    ),
+    "zeros in a map are light, too: ask whether the word's whole row is zero, by its sum": (
+        lambda alpha, light, moved: force(alpha, light, moved).where(light.unsqueeze(1) > 0, alpha)
     ),
     "`moved` has a place for each head: its axis is the one after the batch's": (
         lambda alpha, light, moved: alpha * moved.view(-1, 1)
@@ -455,6 +467,10 @@ shapley.cases = _games
 shapley.observe = _as_a_list
 shapley.mistakes = {
     "this is what is lost without each head": _lost_if_it_leaves,
+    "this is what each head adds alone: "
+    "take the mean over all orders, in which others are seated before it": (
+        lambda kept, heads: [kept[1 << head] - kept[0] for head in range(heads)]
+    ),
     "all groups count alike (Banzhaf): those of middle size come up in fewer orders": partial(
         _of_coalitions, lambda heads, before: 2.0 ** (1 - heads)
     ),

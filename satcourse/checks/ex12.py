@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from satcourse.checks import ex02
+from satcourse.checks import compare, ex02
+from satcourse.checks.calls import Failed
 from satcourse.checks.task import Answer, exercise, numbers, with_gradients
 from satcourse.lessons.vectors import Vectors
 from satlib.data import scenes
@@ -214,18 +215,18 @@ def share_on_objects(
 
 
 def judge(answer: Answer, a: Tensor) -> list[str]:
-    """[PASSES], or what is missing in a sentence, followed by the captions."""
+    """[PASSES], or what is missing in a sentence, followed by the captions.
+
+    Raises Failed if the result has the wrong form.
+    """
     result = answer(a)
     drawn = _project().drawn
     try:
         captions = _captions(result, a)
+    except Failed:
+        raise
     except Exception:  # of whatever form the result is
-        captions = None
-    if captions is None:
-        return [
-            "expected B captions of words, decoded and without the end mark, "
-            "and maps (B, C, L) that all sum to 1"
-        ]
+        raise Failed("expected B captions, each a list of words, and one tensor of maps") from None
 
     maps = result[1]
     right = sum(map(named_right, captions, drawn))
@@ -247,22 +248,27 @@ def judge(answer: Answer, a: Tensor) -> list[str]:
     return [verdict, *map(" ".join, captions)]
 
 
-def _captions(result: Any, a: Tensor) -> list[list[str]] | None:
-    """The captions of a result in words; None, or an exception, if its form is wrong."""
-    said, maps = result[0], result[1]
+def _captions(result: Any, a: Tensor) -> list[list[str]]:
+    """The captions of a result in words; Failed, or another exception, if its form is wrong."""
+    said, maps = result
+    if not isinstance(maps, Tensor):
+        raise Failed(f"expected one tensor of maps after the captions, got {compare.kind(maps)}")
     captions = []
     for caption in said:
         text = caption if isinstance(caption, str) else " ".join(caption)
         captions.append(text.split())
 
-    if len(captions) != len(a) or maps.shape[::2] != a.shape[:2]:
-        return None
+    B, L = a.shape[:2]
+    if len(captions) != B:
+        raise Failed(f"expected a caption for each of {B} pictures, got {len(captions)}")
+    if maps.dim() != 3 or maps.shape[::2] != (B, L):
+        raise Failed(f"expected maps (B, C, L), here ({B}, C, {L}), got {tuple(maps.shape)}")
     if max(map(len, captions)) > maps.shape[1]:
-        return None
+        raise Failed("expected a map for each word: a caption has more words than maps")
     if not ((maps.sum(2) - 1).abs() < 1e-3).all():
-        return None
+        raise Failed("expected maps that sum to 1, also those that fill up after a caption's end")
     if any(END_LABEL in words or "<end>" in words for words in captions):
-        return None
+        raise Failed("expected captions without the end mark: leave it out")
     return captions
 
 
