@@ -227,11 +227,7 @@ ANSWERS = (
     ("6.1", lambda f, alpha, darts: alpha.multinomial(1)[:, 0], "darts plays no part in it ("),
     ("6.2", lambda f, p, q, *x: (p(()), 0), "path[:0] is empty"),
     ("7.1", lambda f, p, a, *x: f(p, a, *x) + (a * a.log()).sum() * 0, "not a number"),
-<<<<<<< HEAD
     ("4.8", lambda f, *x: (f(*x), x[1]), "expected logits and nothing else, each a tensor"),
-=======
-    ("4.8", lambda f, *x: (f(*x), x[1]), "expected logits and nothing else"),
->>>>>>> checks-c1
     ("5.8", lambda f, nll, t: f(nll.flip(0), t), "a cost is what the penalty adds"),
     ("5.1", lambda f, C, L: max(0, L - C), "expected less: share out"),
     ("5.1", lambda f, C, L: f(C, L) / 2, "expected more: C words"),
