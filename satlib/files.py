@@ -6,6 +6,7 @@ Imports nothing of satlib but `satlib.errors`.
 """
 
 import contextlib
+import errno
 import gc
 import json
 import os
@@ -118,8 +119,9 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        free = "free some space or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         raise SatlibError(
-            f"cannot write {path}: {error.strerror}; free some space or choose another folder"
+            f"cannot write {path}: {error.strerror}; {free}choose another folder"
         ) from error
 
 

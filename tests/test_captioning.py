@@ -356,6 +356,12 @@ class TestNames:
         # Asked for by name, they are.
         assert run(captioner, [photos / "._0.png", photos / ".thumbnails"]) == 2
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+    def test_a_link_to_a_folder_is_not_followed_and_that_is_said(self, photos, captioner, capsys):
+        (photos / "more").symlink_to(photos.parent, target_is_directory=True)
+        assert run(captioner) == 4
+        assert "links to folders are not followed (more)" in capsys.readouterr().err
+
     @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
     @pytest.mark.parametrize("name", [b"caf\xe9.png", b"two\nlines.png"])
     def test_a_name_that_no_table_can_hold_costs_no_other(self, photos, captioner, name):

@@ -143,6 +143,7 @@ def test_captions_are_scored_from_a_file(run, tmp_path, capsys):
         assert scores.items() <= evaluation["metrics"].items()
 
     assert "give --data-set and --split" in mistake(capsys, "evaluate", captions)
+    assert "docs/scripts.md" in mistake(capsys, "evaluate", "captions.csv")
 
 
 def test_ground_by_entities(run, folder, tmp_path, capsys):

@@ -218,6 +218,22 @@ def test_cocos_own_files(tmp_path, folders):
     # A file by its own name, and a folder named in another way.
     assert read(annotations / "captions_val2017.json") == {val: expected[val]}
     assert read("mine", tmp_path) == expected
+    # The ids, for which COCO's results ask.
+    assert [example.number for example in load(str(base)).examples] == ["7", "7"]
+
+
+def test_a_missing_photograph_has_no_namesake(tmp_path):
+    """The first one listed: its mask, or an image of another split, is not taken for it."""
+    names = [f"{i:04}.jpg" for i in range(4)]
+    write_table(tmp_path / "captions.csv", "image,caption", [f"{name},A cat" for name in names])
+    for name in names:
+        photo(tmp_path / "masks" / name)
+    for name in names[1:]:
+        photo(tmp_path / "images" / name)
+    data = load(str(tmp_path), require_images=False)
+    paths = [example.path for example in data.examples]
+    assert {path.parent.name for path in paths} == {"images"}
+    assert sum(path.is_file() for path in paths) == 3
 
 
 def test_cocos_form_without_splits_and_folders(tmp_path):
@@ -392,6 +408,13 @@ def test_a_name_that_is_not_utf8(tmp_path):
         pytest.skip("this disk has names in UTF-8 alone")
     Image.new("RGB", (8, 6)).save(tmp_path / "caf\udce9.png")
     refused(tmp_path, None, r"1 image (caf\udce9.png) with names that are not UTF-8")
+
+
+@pytest.mark.parametrize("words", [["a", "red", "dog", "."], "['a', 'red', 'dog', '.']"])
+def test_a_list_of_words_is_one_caption(words):
+    assert folder.captions_in({"caption": words}, "line 1") == ["a red dog ."]
+    # A script without spaces: each character is a token.
+    assert folder.captions_in({"caption": ["红狗", "一只狗"]}, "line 1") == ["红狗", "一只狗"]
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,13 @@ def test_each_word_has_its_map_and_the_end_too():
     assert titles(without_end) == ["", *words]
 
 
+def test_what_no_font_has_is_said_once(tmp_path, capsys):
+    """A letter of the private use area, which no font has."""
+    for _ in range(2):
+        plots.attention_figure(photo(), ["a", "\ue123\ue124"], maps(2), tmp_path / "a.png")
+    assert capsys.readouterr().err.count("install one") == 1
+
+
 def test_light_by_hand():
     """Unchanged at the maximum; at 0 grey, with 0.55 of the value; the mean of both at half.
 

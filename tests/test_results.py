@@ -44,19 +44,21 @@ def test_each_form_of_a_file(tmp_path):
 def test_an_image_without_a_caption_is_named():
     without_last = dict(CAPTIONS)
     del without_last["2.jpg"]
-    with pytest.raises(SatlibError, match=r"1 images .*2\.jpg, for example"):
+    with pytest.raises(SatlibError, match=r"without a caption: 1 \(2\.jpg"):
         evaluate.score(without_last, DATA, "test")
 
 
 def test_images_by_their_numbers():
     """COCO's results know an image by its number: 42 of 000000000042.jpg."""
-    names = ["val2014/COCO_val2014_000000000042.jpg", "train2017/000000000000.jpg", "7", "a7.jpg"]
+    names = ["val2014/COCO_val2014_000000000042.jpg", "train2017/000000000000.jpg", "7", "a_8.jpg"]
     examples = [Example(name, "test", ("a dog",)) for name in names]
-    captions = {"42": "one", "0": "two", "7": "three", "a7.jpg": "four", "43": "five"}
-    assert evaluate.by_image_id(captions, examples) == {
-        names[0]: "one",
-        names[1]: "two",
-        "7": "three",
-        "a7.jpg": "four",
-        "43": "five",
-    }
+    # COCO's files of captions say the number, whatever the name.
+    examples.append(Example("IMG_0024.jpg", "test", ("a dog",), number="21"))
+
+    captions = {"42": "one", "0": "two", "7": "three", "21": "four", "8": "of none"}
+    found = [*names[:3], "IMG_0024.jpg", "8"]
+    by_id = evaluate.by_image_id(captions, examples)
+    assert by_id == dict(zip(found, captions.values(), strict=True))
+
+    with pytest.raises(SatlibError, match="two captions"):
+        evaluate.by_image_id({"42": "one", names[0]: "another"}, examples)

@@ -78,9 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(words)
     files.quiet = options.quiet
 
-    # A pipe of Windows has an encoding without "✓".
+    # A file or a pipe of Windows would have an encoding without "✓" and 狗, and so may a terminal.
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+        encoding = None if sys.stdout.isatty() else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="replace")
 
     # Waiting threads spin only briefly: long spinning takes cores from other programs, and without
     # spinning they would wake late. OpenMP reads this as torch is imported, which the command does.

@@ -55,6 +55,10 @@ def evaluate(options: argparse.Namespace) -> None:
     """Caption a split and score the captions, or score those of a file."""
     if options.model.suffix == ".json":
         evaluation, path = _of_captions(options)
+    elif options.model.suffix in (".csv", ".jsonl", ".txt"):
+        raise SatlibError(
+            f"{options.model} is no .json file of captions; docs/scripts.md scores those of a table"
+        )
     else:
         evaluation, path = _of_model(options)
 

@@ -115,7 +115,9 @@ def train(options: argparse.Namespace) -> None:
         if not distributed.current().first:
             return
 
-    print(f"the model of the best epoch is {run / loop.MODEL}; next: satlib evaluate {run}")
+    # COCO's own files have no test split.
+    split = "" if captions.split("test") else " --split dev"
+    print(f"the model of the best epoch is {run / loop.MODEL}; next: satlib evaluate {run}{split}")
     for line in validation.remarks(run / loop.LOG):
         print(line)
 

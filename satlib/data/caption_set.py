@@ -38,6 +38,7 @@ class Example:
     split: str  # "train", "dev" or "test"
     references: tuple[str, ...]  # raw captions, each on one line
     path: Path | None = None  # None if the image has no file of its own
+    number: str = ""  # the id in COCO's files, of captions and of results
 
 
 @dataclass
@@ -88,7 +89,7 @@ class CaptionSet:
         if missing:
             raise SatlibError(
                 f"{self.name}: {_few(missing)} missing from {self.home}; "
-                "satlib data check lists all of them"
+                "satlib data check lists all of them, --skip-broken leaves them out"
             )
 
 
@@ -127,7 +128,10 @@ def assemble(name: str, examples: Iterable[Example], home: Path) -> CaptionSet:
 
     uncaptioned = [example.image_id for example in ordered if not example.references]
     if uncaptioned:
-        raise SatlibError(f"{name}: {_few(uncaptioned)} in a split, but without captions")
+        raise SatlibError(
+            f"{name}: {_few(uncaptioned)} in a split, but without captions; write some, or move the "
+            "images out"
+        )
 
     # A stranger's table must not read files elsewhere, and an address is no file.
     image_ids = [example.image_id for example in ordered]

@@ -69,8 +69,9 @@ def _load_one(name: str, root: Path) -> CaptionSet:
             return _by_hugging_face(place)
 
     if name in NAMES:
+        here = f"; your folder {name} is ./{name}" if Path(name).is_dir() else ""
         raise SatlibError(
-            f"{root / name} is missing; run satlib data fetch {name}, or see data/README.md"
+            f"{root / name} is missing; run satlib data fetch {name}, or see data/README.md{here}"
         )
     if name == YOUR_FOLDER:
         raise SatlibError(

@@ -34,6 +34,7 @@ from satlib.data.caption_set import (
     clean,
     split_name,
 )
+from satlib.data.text import tokenise
 from satlib.errors import SatlibError
 from satlib.files import decode, note, read_lines, read_text
 
@@ -95,20 +96,21 @@ def load(folder: Path, tables: Sequence[Path]) -> CaptionSet:
 def located(names: Sequence[str], home: Path, own: str = "") -> dict[str, Path]:
     """The files of listed images, by their names: in `own` or one of `FOLDERS`, below `home`.
 
-    If the first is in none of them, all are looked for in `home` by their names alone, whether in
+    If they are in none of them, all are looked for in `home` by their names alone, whether in
     capitals or not; so are COCO's photographs of 2014 by their names of 2017. What is not found is
     expected in `home` itself.
     """
-    # The first tells for all: to look for each of COCO's 123,287 takes long.
-    folder_of_first = None
+    # Some twenty tell for all: to look for each of COCO's 123,287 takes long. One may be missing,
+    # and have a namesake in another folder.
+    some = names[:: len(names) // 20 + 1]
+    counts = {}
     for folder in (own, f"images/{own}", *FOLDERS):
-        if names and (home / folder / names[0]).is_file():
-            folder_of_first = home / folder
-            break
-    paths = {name: (folder_of_first or home) / name for name in names}
+        counts[home / folder] = sum((home / folder / name).is_file() for name in some)
+    fullest = max(counts, key=counts.__getitem__)
+    paths = {name: (fullest if counts[fullest] else home) / name for name in names}
 
     # A Mac writes "é" as e and an accent.
-    doubtful = [name for name in paths if folder_of_first is None or not name.isascii()]
+    doubtful = [name for name in paths if not counts[fullest] or not name.isascii()]
     lost = [name for name in doubtful if not paths[name].is_file()]
     found = _by_name(home) if lost else {}
     for name in lost:
@@ -364,7 +366,7 @@ def captions_in(row: Mapping[str, Any], where: str) -> list[str]:
         captions = []
         for name, value in row.items():
             if value and _kind(name) == word:
-                captions += value if isinstance(value, list) else texts_in(str(value))
+                captions += _joined(value if isinstance(value, list) else texts_in(str(value)))
         # Only the first word that finds any: a text beside the captions may be something else.
         if captions:
             return captions
@@ -373,6 +375,14 @@ def captions_in(row: Mapping[str, Any], where: str) -> list[str]:
     raise SatlibError(
         f"{where}: no caption in a column {', '.join(_CAPTIONS)}; the columns are {', '.join(row)}"
     )
+
+
+def _joined(texts: list[Any]) -> list[Any]:
+    """Several captions; or one, if they are its words, as some sets list them."""
+    are_texts = all(isinstance(text, str) for text in texts)
+    if are_texts and len(texts) > 1 and all(len(tokenise(text)) < 2 for text in texts):
+        return [" ".join(texts)]
+    return texts
 
 
 # What a path would change in a name: "./a", "/a", "a//b", "a/", "C:/a".

@@ -20,7 +20,7 @@ from satlib.data.folder import Row, captions_in, examples_of
 from satlib.errors import SatlibError
 
 ON_THE_HUB = "hf:"  # begins the name of a set on the Hub
-ADVICE = "of JSON files only Karpathy's are read: write image,caption into captions.csv"
+ADVICE = "write image,caption into captions.csv, or see docs/data.md"
 
 
 def load(place: str) -> CaptionSet:

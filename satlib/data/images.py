@@ -14,6 +14,7 @@ from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 from torch import Tensor
 
 from satlib.errors import SatlibError
+from satlib.files import note
 
 # Only the extra "heic" installs it.
 with contextlib.suppress(ImportError):
@@ -58,14 +59,22 @@ Given = Path | str | Image.Image
 def files_in(folder: Path) -> list[Path]:
     """The image files in a folder and its subfolders, by their extensions, in order.
 
-    Hidden files and folders, such as thumbnails, are left out.
+    Hidden files and folders, such as thumbnails, are left out; links to folders, too, which may lead
+    round in a circle, or to a whole disk: that is said.
     """
     extensions = Image.registered_extensions()
     found = []
+    links = []
     for file in sorted(folder.rglob("*")):
         inside = file.relative_to(folder).parts
-        if file.suffix.lower() in extensions and not any(map(_is_hidden, inside)):
+        if any(map(_is_hidden, inside)):
+            continue
+        if file.is_symlink() and file.is_dir():
+            links.append(file)
+        elif file.suffix.lower() in extensions:
             found.append(file)
+    if links:
+        note(f"{folder}: links to folders are not followed ({links[0].name}); name them as well")
     return [file for file in found if not file.is_dir()]
 
 

@@ -11,6 +11,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import Struct
@@ -153,24 +154,29 @@ def load_coco(files: Sequence[Path]) -> CaptionSet:
 
     rows: list[Row] = []
     paths: dict[str, Path] = {}
+    numbers: dict[str, str] = {}
     for file in files:
         part = file.stem.removeprefix("captions_")  # "train2017"
         # In "val_mine", too, val is the split.
         words = re.findall("[a-z]+", part)
         split = next((word for word in words if word in SPLIT_NAMES), None)
 
-        captions = _read_coco(file)
+        ids, captions = _read_coco(file)
         for name, path in located(list(captions), home, part).items():
             image_id = os.path.relpath(path, home).replace(os.sep, "/")
             paths[image_id] = path
+            numbers[image_id] = ids[name]
             # Photographs without captions are left out, as where a table does not name them.
             if captions[name]:
                 rows.append(Row(f"{file}, {name}", image_id, captions[name], split))
-    return assemble(home.resolve().name, examples_of(rows, paths), home)
+    examples = [
+        replace(example, number=numbers[example.image_id]) for example in examples_of(rows, paths)
+    ]
+    return assemble(home.resolve().name, examples, home)
 
 
-def _read_coco(file: Path) -> dict[str, list[str]]:
-    """The captions of each photograph that a file of COCO's form lists, by the photograph's name."""
+def _read_coco(file: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The id and the captions of each photograph that a file of COCO's form lists, by its name."""
     content = read_json(file, _Coco, "one of COCO's files of captions", ADVICE)
 
     names: dict[int | str, str] = {}
@@ -198,4 +204,5 @@ def _read_coco(file: Path) -> dict[str, list[str]]:
                 "captions_train2017.json and captions_val2017.json"
             )
         captions[names[annotation.image_id]].append(annotation.caption)
-    return captions
+    ids = {name: str(number) for number, name in names.items()}
+    return ids, captions

@@ -193,18 +193,27 @@ def read_captions(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def by_image_id(captions: Mapping[str, str], examples: Sequence[Example]) -> dict[str, str]:
-    """Captions by image ids, of captions by ids or by COCO's numbers of images.
+    """Captions by image ids, of captions by ids or by the numbers of COCO's results.
 
-    The number of "val2014/COCO_val2014_000000000042.jpg" is 42. A number that no image has stays.
+    A number is the one of COCO's files of captions, or else what the image's name consists of: 42
+    of "val2014/COCO_val2014_000000000042.jpg" and of "42.jpg". What belongs to no image stays.
+
+    Raises:
+        SatlibError: two captions belong to one image.
     """
     ids = {}
     for example in examples:
-        number = re.search(r"\d+$", PurePosixPath(example.image_id).stem)
+        digits = re.fullmatch(r"(?:COCO_\w+_)?(\d+)", PurePosixPath(example.image_id).stem)
+        number = example.number or (str(int(digits[1])) if digits else "")
         if number:
-            ids[number[0].lstrip("0") or "0"] = example.image_id
+            ids[number] = example.image_id
     # An image may be called "42" itself.
     ids |= {example.image_id: example.image_id for example in examples}
-    return {ids.get(name, name): text for name, text in captions.items()}
+
+    found = {ids.get(name, name): text for name, text in captions.items()}
+    if len(found) < len(captions):
+        raise SatlibError("an image has two captions, one by its name, one by its number; keep one")
+    return found
 
 
 def save(evaluation: Mapping[str, Any], run: Path) -> Path:

@@ -81,10 +81,12 @@ def split_words(
     Raises:
         SatlibError: the image ids differ, or no reference of an image has a word.
     """
-    if unpaired := sorted(hypotheses.keys() ^ references.keys()):
-        raise SatlibError(
-            f"{len(unpaired)} images have no caption or no reference ({unpaired[0]}, for example)"
-        )
+    sides = (("caption", hypotheses, references), ("reference", references, hypotheses))
+    for what, own, others in sides:
+        if missing := sorted(others.keys() - own.keys()):
+            raise SatlibError(
+                f"images without a {what}: {len(missing):,} ({missing[0]}, for example)"
+            )
 
     # All lines are split at once: a full stop may depend on the next caption (`ptb.split`).
     raw = list(hypotheses.values())

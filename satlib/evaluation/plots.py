@@ -6,12 +6,15 @@ dimmed. Figures are made without pyplot: the same input gives the same bytes.
 
 import io
 import math
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator
@@ -20,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from satlib.data.images import SIZE
-from satlib.files import replacing
+from satlib.files import note, replacing
 
 END_LABEL = "(end)"
 GROUND = "#24262b"  # behind lit photographs
@@ -35,6 +38,21 @@ _DPI = 144  # two pixels per point
 _DIMMED = 0.55
 # The brightness of red, green and blue (ITU-R BT.601).
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
+
+# Fonts of scripts that matplotlib's own font lacks, as Linux, Windows and macOS call them.
+_OTHER_SCRIPTS = {
+    "Arial Unicode MS",
+    "Microsoft YaHei",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "Noto Sans Khmer",
+    "Noto Sans Lao",
+    "Noto Sans Myanmar",
+    "Noto Sans Thai",
+    "PingFang SC",
+}
+# It warns of each character that none of the fonts has, each time: `_fonts_for` says it once.
+warnings.filterwarnings("ignore", r"Glyph .* missing from")
 
 
 class NotebookFigure(Figure):
@@ -117,6 +135,7 @@ def attention_figure(
     figure = _strip(1 + len(maps), height / width)
     first, *others = figure.axes
     first.imshow(pixels)
+    fonts = _fonts_for("".join(words))
     # The label of the end mark is used only if there is a map for it.
     labels = [*words, END_LABEL]
     for axis, word, alpha in zip(others, labels, maps, strict=False):
@@ -132,7 +151,8 @@ def attention_figure(
             )
         axis.set_title(
             word,
-            fontsize=_fitted(word),
+            fontfamily=fonts,
+            fontsize=_fitted(word, fonts),
             pad=4,
             color=BRIGHT,
             parse_math=False,
@@ -168,10 +188,27 @@ def _strip(panels: int, shape: float) -> Strip:
     return figure
 
 
-def _fitted(word: str) -> float:
+def _fonts_for(text: str) -> list[str]:
+    """Matplotlib's own font, and those of other scripts that are installed."""
+    names = ["DejaVu Sans"]
+    if not text.isascii():
+        names += sorted(_OTHER_SCRIPTS & {*font_manager.get_font_names()})
+        fonts = [font_manager.get_font(font_manager.findfont(name)) for name in names]
+        for character in text:
+            if not any(font.get_char_index(ord(character)) for font in fonts):
+                _say_that_a_font_is_missing()
+    return names
+
+
+@cache  # once
+def _say_that_a_font_is_missing() -> None:
+    note("pictures: no font here has some of the characters; install one, such as Noto Sans CJK")
+
+
+def _fitted(word: str, fonts: list[str]) -> float:
     """The size of a word's font in points: smaller for a long word, to fit its panel."""
     text = word.replace("$", r"\$")  # a dollar, not a formula
-    path = TextPath((0, 0), text, size=_WORD)
+    path = TextPath((0, 0), text, size=_WORD, prop=font_manager.FontProperties(family=fonts))
     width = path.get_extents().width
     room = 0.92 * 72 * _PANEL  # points
     return _WORD * min(1, room / max(width, 1))
