@@ -221,8 +221,7 @@ for name in counted[0][2]:
 # | all places, evenly | 52 to 57 % | 7 to 9 % |
 # <!-- again: SCENES = 40 to SCENES = 150; number = [], 0 to number = [], 300 and 600 -->
 #
-# The second row says that the light can overrule whatever the model remembers. (It does so with a place from another scene, too: with a third colour
-# in it, 44 of 60 sentences say that colour, and none the second.) The last two rows say that the look is often not needed: without it
+# The second row says that the light can overrule whatever the model remembers. The last two rows say that the look is often not needed: without it
 # the colour is still right in half of the scenes or more. That is memory, from the looks at the words before. Spread the light evenly over those words
 # as well, and the right colour falls to about 24 %, hardly more than the share of the first colour.
 #

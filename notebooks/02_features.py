@@ -544,9 +544,9 @@ reveal("colours that the classifier names, percent", colour["linear"]["conv5_4"]
 # 63 (the interval goes from 57 to 68). One block lower, at `conv4_4`, it names 98.
 
 # %% [markdown]
-# First the left picture. At `conv1_2` colour dominates a vector: the nearest object always has the same one. At `conv4_4` shape does: the nearest object
-# has the same shape in 99 cases of 100, at `conv1_2` only in 41. Yet the right picture shows that the colour is still there to be read. Only `conv5_4` loses much of it, and a little of texture and shape.
-# (The other object does not blur it: with that one left out of the picture, the classifier names no more colours.)
+# First the left picture. Texture counts at every layer. Beside it, colour dominates a vector at `conv1_2`: the nearest object always has the same one. At `conv4_4`
+# shape does: the nearest object has the same shape in 99 cases of 100, at `conv1_2` only in 41. Yet the right picture shows that the colour is still there to be read. Only `conv5_4` loses much of it, and a little of texture and shape.
+# (The other object does not blur it: with that one left out of the picture, the classifier names hardly more colours.)
 # <!-- again: 100 scenes, each drawn twice, with one object and no occluders: 58 percent; with both: 56 -->
 #
 # Nobody can say from this how much is lost for good: the classifier, a ridge regression, would read more if it had more objects to learn from.
@@ -610,8 +610,8 @@ for (question, attribute), percent in sorted(live.items(), reverse=True):
     print(f"{question:8} {attribute:20}", *(f"{each:9.0f}" for each in percent))
 
 # %% [markdown]
-# Sixty objects tell the same story: shape takes the place of colour. Most of their numbers are lower, perhaps because so few objects have fewer near ones like them, and
-# teach the classifier less.
+# Sixty objects tell the same story: shape takes the place of colour. Most of their numbers are lower, perhaps because among so few the nearest one is farther away, and
+# the classifier has less to learn from.
 #
 # ## The map moves with the picture
 # <!-- index: claim: features move with the picture | photographs 32 pixels lower: the vectors two rows lower | satlib.model.encoders.Encoder | tests/test_encoders.py::test_places_are_in_rows_from_the_top_left -->
@@ -1015,7 +1015,7 @@ Slides(draw_suspects, [*methods], "deconvnet", lambda title: f"{title} ({without
 # - If two pictures agree too well, take the parts of the method out, one at a time. Here switches and weights draw the cat, and the ReLU on the
 #   way down makes all maps draw the same one.
 #
-# So what does it see? **196 vectors, one for each place: what is there and around it, its shape and texture rather than its colour. Do not trust a picture of one number
+# So what does it see? **196 vectors, one for each place: what is there and around it, its shape and texture more than its colour. Do not trust a picture of one of these numbers
 # before you have seen those of others.**
 
 # %% [markdown] tags=["workbook"]

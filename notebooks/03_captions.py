@@ -267,7 +267,7 @@ print(
 # 41 percent of the words are said only once, and all of them together make up 1 percent of the text. On the left, Flickr8k's curve is nearly
 # straight, as is usual for a language (Zipf's law), and steepens slowly. The grammar's curve drops like a cliff, because the grammar has no rare words.
 #
-# There is one mistake that nothing warns you about: counting the words of *all* captions. Then a third of the unknown words in the test captions
+# There is one mistake that nothing warns you about: counting the words of *all* captions. Then nearly a third of the unknown words in the test captions
 # disappear, and without a least count all of them do. With them goes the sign of what training has missed.
 #
 # ### Words in pieces

@@ -16,7 +16,7 @@
 # **A decoder weighs 196 places before each word. Do its maps mean what they seem to mean?**
 #
 # This is the heart of *Show, Attend and Tell*. Before each word, the decoder gives every place of the image a weight, and
-# reads the weighted mean of the vectors there. You build it, train it, and then ask the uncomfortable question: do the maps mean what they seem to mean?
+# reads the weighted mean of the vectors there. You build it, train it, and then put its maps on trial.
 #
 # **You will be able to**
 #

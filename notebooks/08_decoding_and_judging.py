@@ -436,7 +436,7 @@ for width in (1, 3, 10):
 
 # %% [markdown]
 # Now there is room, and the likelier captions do not use it. In this run a beam of 10 is right in one scene more than greedy decoding.
-# (With three grains and 300 scenes each, it is ahead once and behind twice, each time by a third of a point.) In translation the likeliest sentence is often the empty one.
+# (With three grains and 300 scenes each, it is ahead once and behind twice, each time by a single scene.) In translation the likeliest sentence is often the empty one.
 # <!-- again: test=120 to test=300, manual_seed(0) of the grain to (1), (2) -->
 
 # %% [markdown]
@@ -558,7 +558,7 @@ print(f"BLEU-4 of 120 true captions: yours {100 * by_hand:.4f}, by the COCO tool
 # <!-- asked: Why do nltk, evaluate and pycocoevalcap give different BLEU scores? | They count different words, or take the mean of sentences: here one set of captions gets 48 to 88. nltk's corpus_bleu on the same words gives the same number. -->
 #
 # People ask why their score is not that of another tool. Here are the same captions and references again, counted by nltk. It gives the same
-# number if it is asked the same question. What if it is not?
+# number if it is asked the same question. (It has a brevity penalty, of which more below; these captions are long enough to have none.) What if it is not?
 
 
 # %% jupyter={"source_hidden": true}
@@ -581,8 +581,8 @@ for question, answer in five.items():
     print(f"{question:41} {100 * answer:.1f}")
 
 # %% [markdown]
-# The mean of sentences gives 0 to each caption that shares no run of four words with a reference (nltk warns of it), and smoothing gives it a little. With its full stop,
-# "right." is another word than "right". The last row is the commonest mistake: a string is a list of *letters*, and runs of four letters are easily
+# The mean of sentences gives 0 to each caption that shares no run of four words with a reference (nltk warns of it), and smoothing gives it a little. But a mean of
+# scores is still not the score of all. "A" is another word than "a", and "right." than "right". The last row is a common mistake: a string is a list of *letters*, and runs of four letters are easily
 # hit. So say with a BLEU what was counted.
 
 # %% [markdown]
@@ -1045,7 +1045,7 @@ for grader, of in graders.items():
 
 # %% [markdown]
 # 100 percent, four times, where CIDEr falls for the reversed relation in three scenes of four. But does the judge look? The last row is the
-# placebo: beside another scene's picture it still rejects nearly all reversed relations and all shuffled words, because their wording gives
+# placebo: beside another scene's picture it still rejects most reversed relations and all shuffled words, because their wording gives
 # them away. Only for swapped colours and another scene's caption does it need its eyes.
 #
 # But `scenes-soft` got three scenes wrong.
@@ -1124,8 +1124,8 @@ print(
 # one, which agrees with many. Let the same model draw from the nucleus: its captions are right in 99 percent of the scenes, and have 54, like the references.
 # <!-- again: ("the model", generated) to ("the model", ways["nucleus 0.9"]) -->
 #
-# On Flickr8k the best of seventeen models has a higher BLEU-4 than people, but that model was
-# trained on BLEU-4 as a reward. CIDEr was another of its rewards, and there people are far ahead, 82 against 67.
+# On Flickr8k three of seventeen models have a higher BLEU-4 than people. The best of them was
+# trained on BLEU-4 as a reward, but the other two were not. CIDEr was another of its rewards, and there people are far ahead, 82 against 67.
 
 # %% [markdown]
 # ## Teacher forcing gives a false BLEU
@@ -1339,8 +1339,7 @@ Slides(draw_needles, [*changed], "changed")
 # By BLEU-4 the lies have 90 and the truth in other words 64. By facts they have 53 and 98: the liar is convicted, and saying little
 # or everything gains nothing.
 #
-# But the verdict depends on the lie. Most of these give an object a false shape, and all of its facts fall
-# (where a sentence ends in "left" or "right", as the first one does, the lie is only a reversed relation). A false size, a false colour or a reversed relation costs about 10
+# But the verdict depends on the lie. Most of these give an object a false shape, and all of its facts fall. A false size, a false colour or a reversed relation costs about 10
 # of the 98 points that true references have, and then a lie is level with the worst of the model's right captions.
 
 # %% [markdown]
@@ -1350,7 +1349,7 @@ Slides(draw_needles, [*changed], "changed")
 # - A pair of scores can be consistent with a mistake. The code confirms it, or it does not.
 # - A score means nothing without its protocol, nor a difference without its interval.
 # - BLEU, METEOR and CIDEr measure agreement, CHAIR objects, facts what is said of them.
-# - A model that grades by likelihood grades the wording, and prefers its own.
+# - A model that grades by likelihood grades the wording, too, and prefers its own.
 #
 # So is the likeliest caption the best, and who is to say? **Not necessarily: here it was shorter, and no more often right. And no single score can say: agreement, invented objects and false facts are three measurements.**
 
@@ -1374,6 +1373,10 @@ assert all(
     for i, (words, log_p) in few.items()
 )
 assert [round(each, 1) for each in correct] == [97.5, 96.7, 96.7, 97.5, 97.5]
+assert (
+    sum(judging["people"][name]["BLEU-4"] > judging["people"][people]["BLEU-4"] for name in models)
+    == 3
+), "three of seventeen"
 assert abs(100 * five["hits summed over all captions, as above"] - by_coco) < 1e-4, (
     "the same number"
 )

@@ -303,8 +303,9 @@ for name, value in off.items():
 
 # %% [markdown]
 # With your shares the gradient is that of one pass, up to rounding. Weighted by
-# captions, or a third each, it is 2 to 4 percent off. (These captions are sorted by length. In random order weighting by captions is less than 1 percent off; a third each
-# stays 2 to 4, as the last part is smaller.) Not multiplied, the gradient is three times as long, and Adam, which
+# captions, or a third each, it is 2 to 4 percent off. (In random order weighting by captions is less than 1 percent off.)
+#
+# Not multiplied, the gradient is three times as long, and Adam, which
 # divides by the size of gradients, would hardly complain: so such bugs last.
 # <!-- again: sorted(every[:64], key=lambda pair: len(pair.caption)) to random.sample(every, 64) -->
 #
@@ -321,8 +322,14 @@ for name, value in off.items():
 #
 # <!-- index: claim: bf16 keeps float32's range and an 8-bit significand | gradients that float16 loses and bf16 does not | satlib.model.objective.word_losses | tests/test_training.py -->
 #
-# float16 spends its 16 bits on precision: 11 significant bits, and a range from $6 \times 10^{-5}$ to 65,504; below, down to $6 \times 10^{-8}$, bits are lost one by one. bf16 is a float32 with the
-# lower half cut off: 8 significant bits, and a range from $10^{-38}$ to $3 \times 10^{38}$. Here are the gradients
+# float16 spends its 16 bits on precision. bf16, a float32 with the lower half cut off, spends them on range:
+#
+# | | significant bits | from | to |
+# | --- | --- | --- | --- |
+# | float16 | 11 | $6 \times 10^{-5}$ | 65,504 |
+# | bf16 | 8 | $10^{-38}$ | $3 \times 10^{38}$ |
+#
+# Below its range, down to $6 \times 10^{-8}$, float16 loses bits one by one. Here are the gradients
 # of our decoder, without exact zeros, after 15 steps on its batch and after 60, when it knows it by heart.
 
 # %% jupyter={"source_hidden": true}
@@ -509,7 +516,7 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
 #
 # <details><summary>What is wrong, in the run on this page</summary>
 #
-# The star is not below the triangle, but to its right.
+# The square is not above the star, but to its left.
 #
 # </details>
 #
@@ -784,6 +791,8 @@ reveal("plain average, percent", 100 * wrong["plain"])
 # %% [markdown]
 # ## A real run, from its log
 # <!-- asked: The loss falls and BLEU does not: which epoch is the best (early stopping, overfitting)? | They may part ways late in training, so stop on BLEU; too little patience can stop before the best epoch. -->
+#
+# Up to the trial at the end you now only read: how real runs went, and what they cost.
 #
 # `flickr8k-lite0-tuned` trained an encoder, EfficientNet-Lite0, with the decoder, on Flickr8k's 6,000 training photographs and an NVIDIA
 # H200. Its log has the negative log-likelihood (NLL) in nats per word and the BLEU-4 on dev. Beside it is an older run of `flickr8k-paper-soft`: 1,000
@@ -1089,9 +1098,12 @@ for name, one, other in (
 # The placebo tests your test. Two equal steps seldom have equal medians, and your test may call them different once in 28 times. Without the coin it
 # could not have noticed a machine that favours whoever goes first, or second: that habit would win round after round.
 #
-# Here, on a CPU, float32 wins. And on the H200? [Its file](../benchmarks/gpu/nvidia-h200/step.json) keeps the slowest and the fastest of seven rounds. With 64 captions the slowest in float32
-# beats the fastest in bf16, so float32 won all seven: for a coin, one case in 128. With 256 the ranges overlap, and nobody can count the wins. So publish a timing with its rounds,
-# and more than three of them: three wins of three are one case in eight.
+# On the CPU of this page bf16 wins, because it has instructions for it; without them bf16 takes twice as long, and float32 wins.
+# <!-- again: ONEDNN_MAX_CPU_ISA=AVX512_CORE in the environment: no instructions for bf16 -->
+#
+# And on the H200? [Its file](../benchmarks/gpu/nvidia-h200/step.json) keeps the slowest and the fastest of seven rounds. With 64 captions the slowest in float32
+# beats the fastest in bf16, so float32 won all seven: for a coin, one case in 128. With 256 the ranges overlap, and nobody can count the wins. So the sentence is false on one machine and true on another. Publish a timing with its
+# rounds, and with more than three: three wins of three are one case in eight.
 
 # %% [markdown]
 # ## What to remember

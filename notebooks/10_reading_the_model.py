@@ -332,7 +332,9 @@ reveal("soft attention, percent of the words with their peak on the object", gam
 # %% [markdown]
 # The neighbours are better rivals. The next word's map is on the object for 72 percent of the words with soft attention, and for 92 with hard, nearly as
 # often as the word's own, though many of these neighbours are words of no object ("a", "above"). Between words of the *same* object the game cannot tell at all: they are asked about the
-# same pixels, so exchange their maps, and not one score changes. So the paper is right about drawn scenes, if you read it with care: **a map follows its phrase more than its word.** It says
+# same pixels, so exchange their maps, and not one score changes.
+#
+# So the paper is right about drawn scenes, if you read it with care: **a map follows its phrase more than its word.** It says
 # which object is being described, and not which of its properties comes next.
 
 
@@ -381,7 +383,7 @@ for title, axis in (("upside down", 0), ("left to right", 1)):
 
 # %% [markdown]
 # Still below, still to the left: the habit is the model's. Nothing in the loss says that the vector of place
-# $i$ must describe what is at place $i$, and it sees 58 of 224 pixels, nearly four cells ([notebook 02](02_features.ipynb)). A map says
+# $i$ must describe what is at place $i$, and it sees 58 of 224 pixels, nearly four cells (counted as in [notebook 02](02_features.ipynb)). A map says
 # which vector was read, not where the evidence in it lies.
 
 # %% [markdown]
@@ -513,7 +515,7 @@ for axis in axes.flat:
 figure
 
 # %% [markdown]
-# All but one looked right, as nearly all true words do. (In 1,300 other scenes, test-002000 to test-003299, 52 of 56 did.) The three wrong
+# All but one looked right, but so do most maps of neighbouring words: 15 pixels forgive much. (In 1,300 other scenes, test-002000 to test-003299, 52 of 56 did.) The three wrong
 # captions printed above are not counted: a phrase of theirs fits both objects equally well, or the wrong one better. The other 71 are
 # the `patients`; three of them have two false words. No relation is false; in the other scenes two are.
 #
@@ -783,8 +785,7 @@ reveal(
 # Three limits:
 #
 # - With a map drawn over the right object 88 and 94 percent of the words stay, not all.
-# - It depends on the word and on the model: colours follow more often than textures, and shapes only with soft attention. (Of
-#   the sizes nearly all do, but there are only two, and on empty ground half and a quarter say the other.)
+# - It depends on the word and on the model: colours follow more often than textures, and shapes only with soft attention.
 # - Under an even map 58 and 86 percent stay: the sentence so far, the state, or the mean of all vectors is enough.
 
 # %% [markdown]
@@ -1064,7 +1065,7 @@ reveal("false words that the best placebo for the map cures", max(doses["better 
 # 34 of 74: moved up by a cell, the model's own map cures more words than the map drawn over the object, 22.
 
 # %% [markdown]
-# The better map does not survive. (Up is no idle placebo: the light lay most of a cell below the object, and now lies on its middle. But left and right, 20 and 21, do as well as the drawing.) But what did the maps cure, and what would they have done to healthy words? A size has two values, so any push may
+# The better map does not survive. (Up is no idle placebo: the light lay most of a cell below the object, and now lies on its middle. But down, farther away from it, does better than the drawing, too: 25.) But what did the maps cure, and what would they have done to healthy words? A size has two values, so any push may
 # turn a false one into a true one, and a true one into a false one. Split the cures by kind, and give the same medicine to words that were right.
 
 # %% jupyter={"source_hidden": true}
@@ -1137,7 +1138,7 @@ for name, pictures in treated.items():
     print(f"picture {name}: {harmed[name]} of {len(well)} right captions become wrong")
 
 # %% [markdown]
-# Half of the false words are sizes and half are shapes, with one colour and one texture. Pushes of every sort cure some of either, so it is not
+# Here half of the false words are sizes and half are shapes (in the other scenes two thirds are shapes). Pushes of every sort cure some of either, so it is not
 # only sizes that tip. What convicts the maps is the side effect. Moved up by a cell, the model's own map cures 34 of 74 false words, and spoils
 # 12 percent of the right ones; the drawn map cures 22 and spoils 7 percent. There are hundreds of right words for every false one, so whoever gave
 # either medicine to all words would make the captions worse.
