@@ -837,7 +837,7 @@ again = (time.process_time() - began) / kept_seconds
 print(f"writing 60 words with nothing kept: {again:.1f} times as long")
 
 # %% [markdown]
-# What keeps the LSTM busy? (The figure and the table are in processor time, but a busy machine changes even that: trust the order, not the digits.)
+# What keeps the LSTM busy? (Processor time, too, changes on a busy machine: trust the order, not the digits.)
 #
 # You might blame the perceptron of 2015, with its tanh at 196 places for each word. But with dot products the LSTM gains little. Or you might blame
 # the waiting, since $h_{200}$ cannot begin before $h_{199}$ is there. So give every word a state, and let all of them step at once: the same weights need a third of
