@@ -71,6 +71,7 @@ def test_each_word_has_its_map_and_the_end_too():
     assert titles(without_end) == ["", *words]
 
 
+@pytest.mark.filterwarnings("ignore:Glyph")
 def test_what_no_font_has_is_said_once(tmp_path, capsys):
     """A letter of the private use area, which no font has."""
     for _ in range(2):
