@@ -6,14 +6,16 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import refusals
 from PIL import Image
 
-from satlib.data import folder
+from satlib.data import features, folder
 from satlib.data.caption_set import CaptionSet, Example, joined
 from satlib.data.check import check
 from satlib.data.datasets import data_root, load
+from satlib.data.features import Manifest, Record
 
 
 def photo(path, colour="red"):
@@ -621,6 +623,25 @@ def test_check_counts_by_hand(tmp_path, capsys):
     write_table(table, "image,caption,split", ["a.jpg,A dog,valid"])
     assert not check(str(tmp_path))
     assert "no images in train: satlib train needs" in capsys.readouterr().out
+
+
+def test_check_counts_near_copies_where_there_is_a_store(tmp_path, capsys):
+    """Of two dev images, one points nearly where a training image does."""
+    splits = {"a": "train", "b": "train", "c": "dev", "d": "dev"}
+    rows = [f"{name}.png,A dog,{split}" for name, split in splits.items()]
+    write_table(tmp_path / "own" / "captions.csv", "image,caption,split", rows)
+    for brightness, name in enumerate(splits):
+        photo(tmp_path / "own" / f"{name}.png", (200, 100, brightness))
+
+    vectors = np.array([(1, 0), (0, 1), (3, 0.1), (-1, -1)], np.float16)  # a, b, c, d
+    store = features.folder(tmp_path, load("own", tmp_path), "lite0")
+    store.mkdir(parents=True)
+    (store / features.ARRAY).write_bytes(vectors.tobytes())
+    images = {f"{name}.png": Record(row, 0, 0) for row, name in enumerate(splits)}
+    Manifest("satlib features 6", "", "lite0", "", (1, 1), 2, images).save(store)
+
+    assert check("own", tmp_path)
+    assert "1 of 2 dev images have a near copy in train" in capsys.readouterr().out
 
 
 def test_check_names_what_would_go_wrong_in_silence(tmp_path, capsys):
