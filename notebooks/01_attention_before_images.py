@@ -845,7 +845,7 @@ def count_looks() -> None:
 # %%
 my_itself_guess = ...  # (low, high), or skip
 
-# %%
+# %% jupyter={"source_hidden": true}
 seal(my_itself_guess)
 looks_ahead = {}
 peaks = []  # (the place with the largest weight, the word's own place, the place of its noun or of the next one, the word)
@@ -1051,7 +1051,7 @@ def count_forced():
 # %%
 my_forced_guess = ...  # (low, high), or skip
 
-# %%
+# %% jupyter={"source_hidden": true}
 seal(my_forced_guess)
 forced = {"the determiner": [], "the same, read alone": [], "the same, of another sentence": []}
 forced |= {"its noun": [], "a noun of the other class": []}

@@ -236,7 +236,7 @@ def draw_counts():
     plt.show()
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 seal(my_guess_unknown)
 flickr8k = counts.read()
 train, dev = flickr8k["train"].words, flickr8k["dev"].words
@@ -333,7 +333,7 @@ def in_pieces(word, merges):
     return pieces
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 common = {word: times for word, times in train.items() if times >= 5}
 merges = byte_pairs(common, 300)
 for word in ("dogs", "running", "skateboarder", "hippopotamus"):
@@ -506,7 +506,7 @@ print(
 # %%
 my_guess_unused = ...  # percent: (low, high), or skip
 
-# %%
+# %% jupyter={"source_hidden": true}
 seal(my_guess_unused)
 draws = updates / len(of_length)  # of each length, on average
 missed = sum(n * (1 - min(1, 64 / n)) ** draws for n in of_length.values()) / len(lengths)

@@ -962,7 +962,7 @@ print(
 # Divide the trained energies by a temperature, and ask how likely the true captions of 30 test scenes
 # still are.
 
-# %%
+# %% jupyter={"source_hidden": true}
 temperatures, costs = (0.01, 0.1, 0.3, 1, 2, 4, 10, 100), []
 few = SameLengthBatches(pairs(tests[:30], vocabulary, 40), 150).epoch(0)
 targets = torch.cat([batch.captions.flatten() for batch in few])
@@ -1026,7 +1026,7 @@ reveal("nats per word that the mean of all places costs", all_places)
 # change the second word of a caption and measure how far each map moves, from 0 to 1 (total variation).
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 @torch.no_grad()
 def moved(a, beginnings, others):
     """How far each map moves (B, C) if captions begin otherwise; and the maps (B, C, L) after the beginnings."""
@@ -1211,7 +1211,7 @@ lights = {
 }
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 @torch.no_grad()
 def said_under(light):
     """What the decoder says in place of each witness if that word's map is light (witnesses, L)."""

@@ -196,7 +196,7 @@ print(
 #    first sum is small if each map is broad, the second if different words look at different places. But even columns leave no place more
 #    than $C/L$ of any map, so the second way alone is not enough where places outnumber words.
 
-# %%
+# %% jupyter={"source_hidden": true}
 torch.manual_seed(0)
 C, L, D = 12, 196, 512  # a caption of 12 words, and the paper's annotation vectors
 e = torch.randn(C, L, dtype=torch.double, requires_grad=True)  # energies
@@ -630,7 +630,7 @@ def nwgm(alpha: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
 # %% [markdown]
 # First a tiny random decoder: 4 places, 5 words.
 
-# %%
+# %% jupyter={"source_hidden": true}
 tiny, a_tiny, _ = estimators.tiny(
     0
 )  # a decoder, its image (1, 4, D) and a caption, in double precision

@@ -413,7 +413,7 @@ def bias_and_noise(p: Tensor, estimates: Tensor, truth: Tensor) -> tuple[float, 
 
 # %%
 my_error_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
-# %%
+# %% jupyter={"source_hidden": true}
 seal(my_error_guess)
 
 
@@ -590,7 +590,7 @@ Slides(
 # %%
 my_zeros_guess = ...  # a range that you are 80 % sure of, (low, high), or skip
 
-# %%
+# %% jupyter={"source_hidden": true}
 seal(my_zeros_guess)
 word_rewards = paths.log_p_word.detach()  # log p(y_t|...), (64, C)
 products = word_rewards[:, :, None, None] * gradients.score[:, None]  # (64, C words, C looks, W)
@@ -836,7 +836,7 @@ def of_eight(passes, each, truth):
     return bias.item(), np.sqrt(passes * np.square(noises).sum()) / len(each)  # variances add up
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 studied = {  # the decoder's passes for one estimate, and the estimates for each caption
     "score function, no baseline": (1, none),
     "score function, moving average": (1, one),
@@ -1007,7 +1007,7 @@ def vimco(log_w: Tensor, d_log_w: Tensor, d_log_q: Tensor) -> Tensor:
 # sum over k of share * d_log_w + signal * d_log_q
 # ```
 
-# %%
+# %% jupyter={"source_hidden": true}
 log_p = torch.stack([each.log_likelihood for each in eight]).mean()
 wanted = jacobian(log_p[None], weights)[0]  # the gradient of log p(y|a)
 bounds = {1: truth.new_tensor([each.bound.item() for each in eight])}  # L_1 and L_4 of each caption

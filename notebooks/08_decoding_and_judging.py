@@ -326,7 +326,7 @@ def draw(p):
     return torch.multinomial(p, 1)[:, 0]
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 @torch.no_grad()
 def write(choose):
     """A caption for each scene, as a line; `choose` takes distributions of the next word (B, K) and returns ids (B,)."""
@@ -416,7 +416,7 @@ plt.show()
 # 97.5 % right there is no room above. So make its life harder. Give every pixel random noise, like a bad camera in the dark, until greedy decoding is
 # right in about four scenes of five.
 
-# %%
+# %% jupyter={"source_hidden": true}
 grain = 70 * torch.randn(len(names), 3, 224, 224, generator=torch.Generator().manual_seed(0))
 clean = torch.cat([pixels.read(names[i : i + 30]) for i in range(0, len(names), 30)])
 noisy = (clean + grain).clamp(0, 255).byte()  # pixels are 0 to 255
@@ -1089,7 +1089,7 @@ print("scenes-hard itself writes:", *itself, sep="\n  ")
 #
 # How good is a good score? Score each reference against the other four, and the model against the same four.
 
-# %%
+# %% jupyter={"source_hidden": true}
 sides = {"references": [], "the model": []}
 for out in range(5):
     four = {
@@ -1286,7 +1286,7 @@ by_size, by_colour = (
     {name: one_word(lines, by) for name, lines in references.items()} for by in (SIZE, COLOUR)
 )
 
-# %%
+# %% jupyter={"source_hidden": true}
 lies = {name: lie(lines) for name, lines in references.items()}
 truths = {name: set().union(*map(facts, lines)) for name, lines in references.items()}
 accused = {

@@ -169,7 +169,7 @@ def overfit(decoder, optimiser, a: Tensor, captions: Tensor, steps: int) -> list
 # %% [markdown] tags=["hint"]
 # `captions != PAD` are the words. Empty the gradients, go backwards, step. Keep `loss.item()`, a number.
 
-# %%
+# %% jupyter={"source_hidden": true}
 uniform, by_frequency = known_losses(
     torch.tensor([float(occur[k]) for k in range(len(vocabulary))])
 )
@@ -269,7 +269,7 @@ def shares(parts: list[Tensor]) -> list[float]:
 # %% [markdown] tags=["hint"]
 # A mean times its number of words is a sum, and sums can be added.
 
-# %%
+# %% jupyter={"source_hidden": true}
 exact = small(embedding=32, hidden=64).double()  # float64, so that rounding hides nothing
 a_64, rows = padded(sorted(every[:64], key=lambda pair: len(pair.caption)))
 sizes = [24, 24, 16]
@@ -595,7 +595,7 @@ def train_on(decoder, optimiser, batches: list, last: int, file: Path) -> None:
 # %%
 my_guess_differ = ...  # (low, high), or skip
 
-# %%
+# %% jupyter={"source_hidden": true}
 seal(my_guess_differ)
 batches, runs = [padded(every[i : i + 64 : 4]) for i in range(0, 768, 64)], Path(tempfile.mkdtemp())
 
@@ -750,7 +750,7 @@ distributed.destroy_process_group()
 # %%
 my_guess_wrong = ...  # (low, high), or skip
 
-# %%
+# %% jupyter={"source_hidden": true}
 seal(my_guess_wrong)
 sys.path.insert(0, str(work))
 import toy
@@ -1042,7 +1042,7 @@ def faster(ours: list[float], theirs: list[float]) -> bool:
 # Now three pairs on the machine that runs this page, the last of them a placebo, a step against itself.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def contender(kind: torch.dtype, size: int):
     """Makes a step's forward and backward pass on 16 captions, `size` at a time."""
 
