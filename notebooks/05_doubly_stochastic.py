@@ -193,8 +193,8 @@ print(
 # 1. **It asks for even coverage, not for ones.** The decoder can only change the second part.
 # 2. **$\tau$ does nothing.** It appears only in the constant.
 # 3. **There are two ways to please it.** $\sum_i m_i^2 = \sum_t \lVert \alpha_t \rVert^2 + \sum_{t \ne u} \alpha_t \cdot \alpha_u$: the
-#    first sum is small if each map is broad, the second if different words look at different places. But even columns leave no place more
-#    than $C/L$ of any map, so the second way alone is not enough where places outnumber words.
+#    first sum is small if each map is broad, the second if different words look at different places. But an even column sums to
+#    $C/L$, so none of its weights is larger: where places outnumber words, no word can look at one place alone.
 
 # %% jupyter={"source_hidden": true}
 torch.manual_seed(0)
@@ -303,8 +303,8 @@ def equivalent_lambda(weight: float, C: int, L: int) -> float:
 # Write down both losses. A loss times a constant trains the same model (up to the learning rate, which Adam makes up for).
 
 # %% [markdown]
-# We can measure this for any loss. `pull` divides the gradient of its penalty at the maps' energies by the gradient of its
-# cross-entropy at a word's loss; twice the pull of equation 14 means twice its $\lambda$.
+# We can measure this for any loss. `pull` divides two gradients: that of the penalty at the maps' energies by that of the cross-entropy
+# at a word's loss. Twice the pull of equation 14 means twice its $\lambda$.
 
 # %%
 B = 64
@@ -395,9 +395,8 @@ def describe(alphas: Tensor) -> Tensor:
 # ```
 
 # %% [markdown]
-# We train decoders that differ only in $\lambda$, each from two random seeds, and measure these three, and the *NLL* in nats per word, on
-# the true captions of 60 other scenes. Both have dropout: without any regularisation, the one without the penalty would overfit, and the
-# penalty would look better than it is.
+# We train decoders that differ only in $\lambda$, each from two random seeds. On the true captions of 60 other scenes we measure these
+# numbers and the *NLL* in nats per word. All have dropout; the trial at the end says why.
 
 # %% jupyter={"source_hidden": true}
 data = scenes.load(400, 0, 60)
@@ -536,6 +535,8 @@ plt.show()
 #
 # And the paper's better scores? On Flickr8k, $\lambda = 1$ [scores no better in BLEU](../docs/results.md) than $\lambda = 0.01$, but 3.1 (0.4 to 5.7)
 # more in CIDEr, in two models that differ in more than $\lambda$: neither confirmed nor refuted.
+#
+# A good place to stop.
 
 # %% [markdown]
 # ## What soft attention approximates
@@ -563,9 +564,12 @@ def marginal(alpha, n):
 
 
 # %% [markdown]
-# And the logits $n$? To look at place $i$ alone, a decoder needs only an image that has no other place.
-# In satlib's, `step = decoder.step(annotations, state, decoder.gates_word(embedded))` attends and moves on (`step.state`, and `step.z`, gated);
-# `decoder.logits(embedded, h, z)` is equation 7.
+# And the logits $n$? To look at place $i$ alone, a decoder needs only an image that has no other place: its softmax must put all the
+# weight there. (The weights $\alpha$ come from the whole image.)
+#
+# In satlib, `step = decoder.step(annotations, state, decoder.gates_word(embedded))` attends and moves on. Then `step.state` is the new
+# state and `step.z` the gated context, and `decoder.logits(embedded, step.state.h, step.z)` is equation 7. Every place starts from the
+# same `state`.
 
 
 # %% tags=["task:5.6"]
@@ -591,9 +595,9 @@ def every_place(
 
 
 # %% [markdown] tags=["hint"]
-# The weights: `decoder.attention(annotations.a, annotations.keys, state.h).alpha`. After `step = decoder.step(...)`, take `step.state.h` and `step.z`.
-# `a[:, i : i + 1]`, and the same of the keys, make `Annotations` of place i alone. A loop over places is right, but slows later cells;
-# faster are B L images of one place.
+# The weights are `decoder.attention(annotations.a, annotations.keys, state.h).alpha`. `a[:, i : i + 1]` and the same slice of the keys
+# make the `Annotations` of place i alone. A loop over places is right, but slows later cells. Faster is one step on B L images of one
+# place: `flatten(0, 1)[:, None]` makes them, and `repeat_interleave(L, 0)` repeats the state and `embedded`.
 
 # %% [markdown] tags=["pseudocode"]
 # ```
@@ -628,7 +632,8 @@ def nwgm(alpha: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
 # for all words, and what is the same for all words cancels when you normalise, but not in $Z$. `torch.logsumexp` sums without leaving the logarithm.
 
 # %% [markdown]
-# First a tiny random decoder: 4 places, 5 words.
+# First a tiny random decoder: 4 places, 5 words. At the decoder's first word, the next cell compares soft
+# attention, your NWGM and the marginal, and also your NWGM with the literal product.
 
 # %% jupyter={"source_hidden": true}
 tiny, a_tiny, _ = estimators.tiny(
@@ -672,11 +677,12 @@ print(
 # ### The first link: the state at the mean
 # <!-- index: claim: soft attention approximates the marginal over places | to second order in the spread of the annotation vectors | satcourse.lessons.marginal.every_place | tests/test_marginal.py::test_each_place_equals_a_look_forced_there -->
 #
-# $n_t$ is affine in $h_t$ and $\hat z_t$, so $\mathbb{E}[n_t]$ needs only their means. But soft attention has $h_t(\mathbb{E}[\hat z_t])$ in
-# place of $\mathbb{E}[h_t]$. Around the mean, the first-order term is proportional to $\mathbb{E}[\hat z_t -
-# \mathbb{E}[\hat z_t]] = 0$. Link 3 has no first-order term either, so we measure both links at once: shrink the places' distances from their mean to 2 percent, halve them once more, and the error
-# falls to a quarter. It is small if the places that share
-# the weight say similar things, or if one has all of it.
+# $n_t$ is affine in $h_t$ and $\hat z_t$, so $\mathbb{E}[n_t]$ needs only their means. But soft attention has
+# $h_t(\mathbb{E}[\hat z_t])$ in place of $\mathbb{E}[h_t]$. Expand $h_t$ around the mean of $\hat z_t$: the first-order term is proportional
+# to $\mathbb{E}[\hat z_t - \mathbb{E}[\hat z_t]] = 0$, so the error is of second order.
+#
+# Link 3 has no first-order term either, so we measure both at once. Shrink the places' distances from their mean to 2 percent, then
+# halve them: the error falls to a quarter. It is small if the places that share the weight say similar things, or if one has all of it.
 
 # %%
 mean = (alpha[0, :, None] * a_tiny[0]).sum(0)
@@ -752,8 +758,7 @@ Slides(
 )
 
 # %% [markdown]
-# The average loses that place's share and no more. The product follows the one voice down: a place with enough weight
-# has a veto.
+# The product follows the one voice down, and the average does not: a place with enough weight has a veto.
 
 # %% [markdown]
 # ### A whole caption
@@ -891,8 +896,8 @@ reveal("NLL of soft attention less the marginal's, nats per word", difference)
 #
 # Soft attention is close to the product, and here it is surer than the mixture (entropies 0.69 and 0.84 nats). Being surer is part of its lead: raise each to the power that suits
 # it best, and in these captions the lead shrinks from 0.05 to 0.02.
-# There is an obvious suspect for the rest: this decoder was *trained* for soft attention's likelihood, never for the marginal's.
-# Only a decoder trained on the marginal could clear that up, and it costs a run for each of the 196 places.
+# Perhaps the rest is training: this decoder was *trained* for soft attention's likelihood, never for the marginal's. Only one trained
+# on the marginal could clear that up, and it costs a run for each of the 196 places.
 #
 # Is soft attention a bound, then? No: at most words it gives the true one more probability than the marginal does, and at some less.
 #
@@ -1093,7 +1098,7 @@ plt.show()
 # %% [markdown]
 # **Verdict: acquitted for want of evidence.** After three epochs the charge holds, in every seed. But most of that cost is a delay. It melts
 # as training goes on, and at the end the interval has zero inside: six seeds cannot tell this price from none, and all but
-# rule out one above 0.03 nats. That is not "the penalty is free". More seeds could still find a small price.
+# rule out one above 0.03 nats. More seeds could find a small one.
 #
 # The verdict hangs on the rival, too. Leave the dropout out of both arms, and the penalty even seems to *pay*:
 #
@@ -1103,18 +1108,17 @@ plt.show()
 # | no dropout in either | −0.04 | −0.05 to −0.03 |
 # <!-- again: dropout=0.3 to dropout=0.0, seeds (0, 1) to (0, 1, 2, 3, 4, 5) -->
 #
-# Without dropout the penalty makes the decoders better, at least in part because they overfit less. Dropout does that, too, and with it nothing is left of the gain. Before you call a difference between two trainings
+# Without dropout the penalty helps, at least partly by limiting overfitting. Dropout does that, too, and with it nothing is left of the gain. Before you call a difference between two trainings
 # a cost or a gain, train to the end, regularise both, and count seeds.
 
 # %% [markdown]
 # ## What to remember
 #
 # - The penalty of equation 14 is a constant plus $\sum_i (m_i - C/L)^2$. It asks for even coverage, and $\tau$ has no effect.
-# - Our decoders covered the picture with broad maps. That cost likelihood early in training; at the end, with dropout, six seeds could not tell
-#   the price from zero.
-# - In five ways to write the loss, a weight of 1 was anything from 0.06 to 12 on the paper's scale; summed over the wrong axis it did nothing. Convert it before you copy it.
+# - Our decoders covered the picture with broad maps, which cost likelihood early in training.
+# - A weight of 1 meant anything from 0 to 12 on the paper's scale. Convert it before you copy it.
 # - Soft attention nearly multiplies the places' opinions (NWGM), the marginal averages them. Where the lit places agree, so do they.
-# - bound = log NWGM + log Z. Soft attention is no bound on the marginal. Hard attention maximises one: notebook [06](06_hard_attention.ipynb).
+# - bound = log NWGM + log Z. Hard attention maximises it: notebook [06](06_hard_attention.ipynb).
 #
 # So what does it cost? **Here, nothing that we could measure. The mean of places gave the true words slightly more probability than the mean of predictions did, and in decoders with dropout, making it look everywhere did not improve the likelihood.**
 
@@ -1144,8 +1148,7 @@ plt.show()
 # <details><summary>What a good answer has</summary>
 #
 # It changes one of the two and leaves the other: the same $\lambda$ with clipping only of the words' gradient or with none; many more epochs
-# for both decoders; or one more epoch without the penalty after training with it, to see how fast the NLL comes back, beside one more epoch of
-# the decoder that never had it. It uses several seeds (two are too few), and names beforehand the number that would have refuted you.
+# for both decoders; or one more epoch of both without the penalty, to see how fast the NLL comes back. It uses several seeds (two are too few), and names beforehand the number that would have refuted you.
 #
 # </details>
 

@@ -18,8 +18,9 @@
 # A trained captioner knows, after any words, how likely each next word is. Somebody has to turn that into a sentence, and somebody has to
 # say whether it is any good.
 #
-# Take a riddle with you. A public re-implementation of the paper reports a BLEU-1 of 64.8 and a BLEU-4 of 15.5 (VGG-19, each the best of its
-# epochs, on dev); our model with VGG-19 has 60.8 and 19.9 (test). It has better words than ours and far worse runs of four. How can that be?
+# Take a riddle with you. BLEU-1 scores a caption's single words, BLEU-4 its runs of up to four. A public re-implementation of the paper
+# reports 64.8 and 15.5 (VGG-19, each the best of its epochs, on dev); our model with VGG-19 has 60.8 and 19.9 (test). Theirs has better
+# words than ours and far worse runs. How can that be?
 #
 # **You will be able to**
 #
@@ -197,7 +198,7 @@ def beam_search(next_words, width: int, longest: int) -> tuple[list[str], float]
 # ```
 
 # %% [markdown]
-# A beam asks the model about the beginnings that it keeps. So we note down what it asks: it is drawn in full lines, the winner in orange.
+# The next cell notes down each beginning that your beam asks the model about. The tree draws these in full lines, the winner in orange.
 
 # %%
 asked = []
@@ -302,8 +303,8 @@ def nucleus(p: Tensor, share: float) -> Tensor:
 
 
 # %% [markdown] tags=["hint"]
-# `p.argsort(descending=True)` are the words from the likeliest on. A word stays if the likelier ones do not yet have the share:
-# `cumsum` minus the word's own probability.
+# `order = p.argsort(descending=True)` lists the words, likeliest first. A word stays if those before it do not yet have the share. Their
+# sum is `p[order].cumsum(0) - p[order]`.
 
 # %% [markdown]
 # What does chance cost?
@@ -435,9 +436,12 @@ for width in (1, 3, 10):
     print("width {:2}: log p {:.2f}, right {:.1f} %".format(width, *in_the_dark[width][::-1]))
 
 # %% [markdown]
-# Now there is room, and the likelier captions do not use it. In this run a beam of 10 is right in one scene more than greedy decoding.
-# (With three grains and 300 scenes each, it is ahead once and behind twice, each time by a single scene.) In translation the likeliest sentence is often the empty one.
+# Now there is room, and the likelier captions do not use it. Here a beam of 10 is right in one scene more than greedy decoding. (With
+# three draws of noise and 300 scenes each, it is ahead once and behind twice, each time by a single scene.) In translation the likeliest
+# sentence is often the empty one.
 # <!-- again: test=120 to test=300, manual_seed(0) of the grain to (1), (2) -->
+#
+# This is a good place to stop: from here on we judge captions.
 
 # %% [markdown]
 # # Judging
@@ -557,8 +561,8 @@ print(f"BLEU-4 of 120 true captions: yours {100 * by_hand:.4f}, by the COCO tool
 # ### One set of captions, five BLEUs
 # <!-- asked: Why do nltk, evaluate and pycocoevalcap give different BLEU scores? | They count different words, or take the mean of sentences: here one set of captions gets 48 to 88. nltk's corpus_bleu on the same words gives the same number. -->
 #
-# People ask why their score is not that of another tool. Here are the same captions and references again, counted by nltk. It gives the same
-# number if it is asked the same question. (It has a brevity penalty, of which more below; these captions are long enough to have none.) What if it is not?
+# Here are the same captions and references again, counted by nltk. It gives the same
+# number if it is asked the same question. (Its brevity penalty, explained below, does not touch captions as long as these.) What if it is not?
 
 
 # %% jupyter={"source_hidden": true}
@@ -637,9 +641,9 @@ plt.show()
 #
 # > **Paper, section 5.2.** Three things make comparison hard: the encoder, single models against ensembles, and the split.
 #
-# Add the beam, the tokenizer, the number of references. And chance: would the difference survive other photographs? The *paired bootstrap*
-# draws as many with replacement, and scores both models on them, 2,000 times over. If the middle 95 % of the differences contain 0,
-# this test split cannot tell the two apart.
+# So do the beam, the tokenizer and the number of references. And there is chance: would the difference survive other photographs? The
+# *paired bootstrap* draws as many photographs as the split has, with replacement, and scores both models on this draw. It does so 2,000
+# times. If the middle 95 % of the differences contain 0, this test split cannot tell the two apart.
 
 
 # %% tags=["task:8.5"]
@@ -726,8 +730,8 @@ plt.show()
 # <!-- asked: How is CIDEr computed, and what is CIDEr-D? | As the cosine of n-grams weighted by how much they tell (tf-idf); CIDEr-D also punishes repetition and length. -->
 #
 # CIDEr weighs each $n$-gram by how much it tells: its count times $\log(\text{pictures} / \text{pictures whose references have it})$
-# (tf-idf). The score is the cosine between a caption's vector of $n$-grams and that of a reference, averaged over the references and over
-# $n$ from 1 to 4, times ten: "82 percent" is a cosine of 0.082, and the maximum is 1,000.
+# (tf-idf). So a caption becomes a vector, with a weight for each of its $n$-grams, and so does a reference. Take the cosine between the two,
+# average it over the references and over $n$ from 1 to 4, and multiply by ten: "82 percent" is a cosine of 0.082, and the maximum is 1,000.
 
 
 # %% tags=["task:8.6"]
@@ -890,6 +894,8 @@ plt.show()
 
 # %% [markdown]
 # Three of the four damaged kinds score above the true caption in other words by BLEU-1, one by BLEU-4 and by CIDEr: the reversed relation. By METEOR the two tie. All four count matching words; none knows what is *true*.
+#
+# This is another good place to stop.
 
 # %% [markdown]
 # ## What is true: CHAIR
@@ -1048,8 +1054,8 @@ for grader, of in graders.items():
 # placebo: beside another scene's picture it still rejects most reversed relations and all shuffled words, because their wording gives
 # them away. Only for swapped colours and another scene's caption does it need its eyes.
 #
-# But `scenes-soft` got three scenes wrong.
-# Compare each of those captions with the five true references of its scene. Which does each judge prefer?
+# And a model's own mistakes? In greedy decoding `scenes-soft` got three scenes wrong. Compare each of those captions with the five true
+# references of its scene. Which does `scenes-soft` prefer, and which `scenes-hard`?
 
 # %%
 wrong = [
@@ -1078,8 +1084,8 @@ print("scenes-hard itself writes:", *itself, sep="\n  ")
 # <!-- again: test=120 to test=720, data.split("test") to data.split("test")[120:]; true ones: also if not scenes.exact_match(ways to if scenes.exact_match(ways -->
 #
 # The author prefers its false captions as it prefers its true ones, and no wonder: greedy decoding wrote them *because* they are nearly the likeliest
-# that it knows. That is arithmetic, and not vanity. (In large models, which grade by more than likelihood, Zheng et al. call it *self-enhancement bias*.) The other model does
-# see a difference. Yet it, too, prefers most of the false captions, and though they are only eight, that should worry you. A grade is the probability of the *wording*: a true reference in rare words can lose to a false caption in
+# that it knows. (In large models, which grade by more than likelihood, Zheng et al. call it *self-enhancement bias*.) The other model does
+# see a difference. Yet it, too, prefers most of the false captions (there are only eight), which should worry you. A grade is the probability of the *wording*: a true reference in rare words can lose to a false caption in
 # common ones.
 
 # %% [markdown]
@@ -1133,8 +1139,8 @@ print(
 # <!-- asked: Why is a validation BLEU with teacher forcing wrong? | The likeliest words after true words are no caption: single words are often right, but the runs that BLEU-4 counts break. -->
 # <!-- asked: What is exposure bias, which scheduled sampling is meant to cure? | In training a decoder is always told the true word, so it never learns to live with its own, and may go astray when it writes. -->
 #
-# Back to the riddle. In training, the decoder sees the *true* words before each word, and its likeliest word at each step comes for free.
-# It is tempting to call these its caption. **What percentage of such lines are sentences of the scenes' grammar?**
+# Back to the riddle. In training, the decoder is told the *true* words before each word: that is teacher forcing. Its likeliest word at each
+# step then comes for free, and it is tempting to string these together and call that its caption. **What percentage of such lines are sentences of the scenes' grammar?**
 
 
 # %%
@@ -1198,7 +1204,7 @@ reveal("sentences, percent", forced_scores["forced"][2])
 #
 # So read the code. That of the riddle, in
 # [`val_epoch`](https://github.com/sunny525s/Show_Attend_and_Tell/blob/main/code/training.py), does score the likeliest words after the *true* ones, and it counts the end mark
-# as a word, which everybody gets right. A suspicious number tells you where to look. Only the code tells you what was done.
+# as a word, which everybody gets right.
 
 # %% [markdown]
 # ## On trial: the liar
@@ -1305,7 +1311,7 @@ for kind, lines in accused.items():
     print(f"{kind:24} BLEU-4 {by_words:4.0f}   facts {f:4.0f}   right {scored[kind][2]:4.0f} %")
 
 # %% [markdown]
-# Here are four metrics, and one change to the captions at a time. Which metric notices what?
+# Which of four metrics notices which change to the captions?
 
 # %% jupyter={"source_hidden": true}
 changed = {"nothing": originals, "other words, still true": damaged["other words"]}
@@ -1345,8 +1351,7 @@ Slides(draw_needles, [*changed], "changed")
 # %% [markdown]
 # ## What to remember
 #
-# - A likelier caption need not be a better one: here it was shorter, and no more often right.
-# - A pair of scores can be consistent with a mistake. The code confirms it, or it does not.
+# - A suspicious pair of scores tells you where to look. Only the code tells you what was done.
 # - A score means nothing without its protocol, nor a difference without its interval.
 # - BLEU, METEOR and CIDEr measure agreement, CHAIR objects, facts what is said of them.
 # - A model that grades by likelihood grades the wording, too, and prefers its own.

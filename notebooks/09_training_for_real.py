@@ -14,9 +14,9 @@
 #
 # **What may happen to a training of many hours without changing its result?**
 #
-# So far we have trained models in a cell, within seconds. A real training takes minutes to days, on a machine that may be taken away in
-# the middle. Here you write a training loop, and make sure that a shortage of memory, a second GPU or a closed laptop does not change the
-# result.
+# So far we have trained models in a cell, within seconds. A real training takes minutes to days. First you write a step that
+# fits into little memory, and train with it. Then you stop a run, and divide one between processes: the result must not change. At the end
+# you read what real runs did and cost, and judge a timing.
 #
 # **You will be able to**
 #
@@ -302,8 +302,8 @@ for name, value in off.items():
     print(f"{name:15} relative difference to one pass of 64: {value:.1e}")
 
 # %% [markdown]
-# With your shares the gradient is that of one pass, up to rounding. Weighted by
-# captions, or a third each, it is 2 to 4 percent off. (In random order weighting by captions is less than 1 percent off.)
+# With your shares the gradient is that of one pass, up to rounding. Weighted by captions, or a third each, it is 2 to 4 percent off. (In
+# random order, not by length as here, weighting by captions is less than 1 percent off.)
 #
 # Not multiplied, the gradient is three times as long, and Adam, which
 # divides by the size of gradients, would hardly complain: so such bugs last.
@@ -382,10 +382,12 @@ for (steps, name), share in lost.items():
     )
 
 # %% [markdown]
-# After 60 steps float16 rounds a tenth to a quarter of them to zero. But zeros show its range, not the damage: early in training the error of
-# its whole gradient is an *eighth* of bf16's. Only later, when gradients are small, may it be the larger one. (Six seeds agree.) So multiply the loss by
-# a power of two, and divide the gradients by it before the step: then it is an eighth again. `torch.amp.GradScaler` does that, and lowers
-# the factor when a gradient overflows.
+# After 60 steps float16 rounds a tenth to a quarter of them to zero. But these are the smallest ones, so look at the error of the whole
+# gradient. Early in training float16's is an *eighth* of bf16's. Only later, when gradients are small, may float16's be the larger one.
+# (Six seeds agree.)
+#
+# So multiply the loss by a power of two, and divide the gradients by it before the step: then float16's error is an eighth again.
+# `torch.amp.GradScaler` does that, and lowers the factor when a gradient overflows.
 # <!-- again: manual_seed(0) to manual_seed(1) ... (5) -->
 #
 # bf16 needs no scaling, but has few bits. **Count to a thousand in steps of one, in bf16. Where do you end?**
@@ -528,7 +530,7 @@ for photo, caption in zip(photos, captioner.caption(photos), strict=True):
 # <!-- asked: Adam or Muon? | On this task Muon's runs end lower than Adam's, and take a little longer. -->
 #
 # To Adam, which divides each gradient by its usual size, a matrix is a bag of numbers. Muon (Jordan et al., 2024) takes a mean of the last
-# gradients, $M = U S V^\top$, and steps along $U V^\top$ (nearly), at the same speed in
+# gradients, $M = U S V^\top$, and leaves the singular values $S$ out: it steps along $U V^\top$ (nearly), at the same speed in
 # all directions. Vectors, embeddings and the output matrix keep Adam.
 #
 # In [a benchmark](../benchmarks/optimisers.py) on this task, with three seeds each and the learning rate that was best for the first, Adam is half a
@@ -551,6 +553,8 @@ plt.show()
 # <!-- asked: How do I resume a training: is the optimiser's state needed? | Yes, and the random state and the place in the data: then every bit is the same; from weights alone it is another experiment. -->
 #
 # <!-- index: section 4.3 | stochastic gradient descent with adaptive learning rates: the state that a stopped training must keep | satlib.training.loop.train | tests/test_resuming.py -->
+#
+# This is a good place to stop.
 #
 # Somebody closes the laptop. To resume as if nothing had happened, the weights are not enough. Adam keeps two running means for each
 # weight; without them its first step moves nearly every weight that has a gradient by a full learning rate. Then there are the random numbers for dropout,
@@ -589,8 +593,8 @@ def train_on(decoder, optimiser, batches: list, last: int, file: Path) -> None:
 # ```
 
 # %% [markdown]
-# Stop after 5 batches of 12 and resume in "another process", with weights and random numbers of its own. A third run has the
-# *weights* alone. **What percentage of the resumed run's weights will differ from those of a run that was never stopped?**
+# Stop after 5 batches of 12. Resume, as in another process, with a new decoder, whose weights and random numbers your file must replace. A
+# third run has the *weights* alone. **What percentage of the resumed run's weights will differ from those of a run that was never stopped?**
 
 # %%
 my_guess_differ = ...  # (low, high), or skip
@@ -629,7 +633,7 @@ print(
 # 0: every bit is the same.
 
 # %% [markdown]
-# When is the laptop closed? Move the moment. The dots are the resumed run, on the line of the run that never stopped:
+# Move the moment at which the laptop is closed. The dots, the resumed run, lie on the line of the run that never stopped:
 
 
 # %% jupyter={"source_hidden": true}
@@ -744,8 +748,8 @@ if rank == 0:
 distributed.destroy_process_group()
 
 # %% [markdown]
-# The batch has 7 rows, so the ranks have 4 and 3. Means of unequal
-# parts need your shares; since DDP divides by the number of ranks $R$, each loss is multiplied by $R$ times its share. **By what percentage is the plain average wrong?**
+# The batch has 7 rows, so the ranks have 4 and 3. Means of unequal parts need your shares. But DDP divides their sum by the number of
+# ranks $R$; to undo that, each loss is multiplied by $R$ times its share. **By what percentage is the plain average wrong?**
 
 # %%
 my_guess_wrong = ...  # (low, high), or skip
@@ -792,7 +796,7 @@ reveal("plain average, percent", 100 * wrong["plain"])
 # ## A real run, from its log
 # <!-- asked: The loss falls and BLEU does not: which epoch is the best (early stopping, overfitting)? | They may part ways late in training, so stop on BLEU; too little patience can stop before the best epoch. -->
 #
-# Up to the trial at the end you now only read: how real runs went, and what they cost.
+# This is another good place to stop. Up to the trial at the end you now only read.
 #
 # `flickr8k-lite0-tuned` trained an encoder, EfficientNet-Lite0, with the decoder, on Flickr8k's 6,000 training photographs and an NVIDIA
 # H200. Its log has the negative log-likelihood (NLL) in nats per word and the BLEU-4 on dev. Beside it is an older run of `flickr8k-paper-soft`: 1,000
@@ -828,8 +832,8 @@ print(f"nine epochs on the H200: {minutes:.1f} minutes")
 # the right, it goes on falling while dev's rises from 3.13 to 3.44: the decoder is memorising.
 #
 # A model that grows too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing, as long as its likeliest word stays the
-# likeliest. Here BLEU ends lower than it was at its best, by 2.4 points; but two neighbouring epochs differ by more. So this run
-# does not show the two apart: epoch 8, the best by BLEU, is all but the best by NLL, too.
+# likeliest. Here the two do not clearly part: BLEU ends 2.4 points below its best, but two neighbouring epochs differ by more; and epoch 8,
+# the best by BLEU, is nearly the best by NLL.
 #
 # > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU (*early stopping*).
 
@@ -978,8 +982,7 @@ print(
 # So the card is not busy. Probably it waits for Python to hand it the next small operation. In float32 it does a sixth of what NVIDIA promises, and
 # with 1,024 captions in bf16 3 % of it. Try a larger batch first. The price is memory, about 20 MB for each caption.
 #
-# The figure also seems to say that bf16 is slower than float32. Do not believe it yet: each bar is the middle of seven rounds (the last, of three) on a busy machine.
-# What would show it comes at the end.
+# The figure also seems to say that bf16 is slower than float32. Do not believe it yet: the machine was busy, and what would show it comes at the end.
 #
 # And the bill? At three dollars an hour the nine epochs of the run above cost 30 cents. `python benchmarks/bench.py` measures your card.
 
@@ -1096,7 +1099,7 @@ for name, one, other in (
 
 # %% [markdown]
 # The placebo tests your test. Two equal steps seldom have equal medians, and your test may call them different once in 28 times. Without the coin it
-# could not have noticed a machine that favours whoever goes first, or second: that habit would win round after round.
+# could not have noticed a machine that favours whoever goes first, or second: one of the two would win by its turn alone.
 #
 # On the CPU of this page bf16 wins, because it has instructions for it; without them bf16 takes twice as long, and float32 wins.
 # <!-- again: ONEDNN_MAX_CPU_ISA=AVX512_CORE in the environment: no instructions for bf16 -->
@@ -1109,8 +1112,7 @@ for name, one, other in (
 # ## What to remember
 #
 # - Before the first step the loss is $\ln K$, and one batch can be learnt by heart: even with wrong pictures, or without learning to attend.
-# - Weight a part's mean by its words, whether parts follow one another or run side by side.
-# - bf16 has float32's range, float16 the finer steps; with float16, scale the loss, or small gradients are lost. Weights and sums stay in float32.
+# - bf16 has float32's range; float16 has finer steps, but its loss must be scaled. Weights and sums stay in float32.
 # - To resume, save the weights, the optimiser's means, the random state and the place in the epoch.
 # - Choose on dev. Report test with its interval, and a timing with its rounds.
 #

@@ -51,7 +51,8 @@ def caption_folder(
     """Caption photographs; yields each one's result once it is in the table, and its files written.
 
     Args:
-        photos: image files, and folders, from which all images are taken but hidden ones.
+        photos: image files, and folders, from which all images are taken but hidden ones
+            and those of linked folders.
         model: a captioner, or what `satlib.load` takes; by default the model for photographs.
         table: a CSV file, to which captions are added; a photograph that has its captions there,
             by this model and this way of decoding, is left out. Its folder must exist.

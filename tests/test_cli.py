@@ -243,6 +243,14 @@ def test_a_folder_is_captioned_into_a_table(run, tmp_path, capsys):
     satlib(*command)
     assert capsys.readouterr().err == f"not in {table} yet: 0\n"
 
+    # What is left cannot be read: status 1, for the table has the others; 2 if it has none.
+    (photos / "5.png").write_text("<html>")
+    satlib(*command, status=1)
+    satlib(*command[:-1], tmp_path / "new.csv", "--beam", 1, status=1)
+    satlib("caption", photos / "5.png", *command[2:-1], tmp_path / "empty.csv", status=2)
+    (photos / "5.png").unlink()
+    capsys.readouterr()
+
     # How much is left to do is no result.
     satlib(*command, "--quiet")
     output = capsys.readouterr()

@@ -237,6 +237,17 @@ def test_a_missing_photograph_has_no_namesake(tmp_path):
     assert {path.parent.name for path in paths} == {"images"}
     assert sum(path.is_file() for path in paths) == 3
 
+    # One alone beside the table: the others are looked for by their names.
+    photo(tmp_path / "scattered" / names[0])
+    for name in names[1:]:
+        photo(tmp_path / "scattered" / "photos" / name)
+    write_table(
+        tmp_path / "scattered" / "captions.csv",
+        "image,caption",
+        [f"{name},A cat" for name in names],
+    )
+    assert len(load(str(tmp_path / "scattered"))) == 4
+
 
 def test_cocos_form_without_splits_and_folders(tmp_path):
     """Ids may be texts, and the photographs of 2017 are those of 2014."""

@@ -31,7 +31,7 @@ def results_folder(options: argparse.Namespace, captions: "CaptionSet") -> Path:
 
 def print_json(value: Any) -> None:
     """Print a value as indented JSON, with letters escaped where the terminal would lose them."""
-    # Windows' consoles and pipes often have another encoding.
+    # Windows' consoles often have another encoding.
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     print(json.dumps(value, indent=1, ensure_ascii=not unicode, allow_nan=False))
 

@@ -105,8 +105,9 @@ def caption(options: argparse.Namespace) -> int:
         outputs.print_json(found)
     elif found and (options.sample or options.best > 1):
         print(_variety(found))
-    # If nothing could be read, the mistake is in what was asked for; a table may have the others.
-    if left_out and not found and not options.table:
+    # If nothing could be read, the mistake is in what was asked for, or a table has the others.
+    has_others = options.table and len(options.table.read_bytes().splitlines()) > 1
+    if left_out and not found and not has_others:
         return 2
     return 1 if left_out else 0
 

@@ -89,7 +89,7 @@ class CaptionSet:
         if missing:
             raise SatlibError(
                 f"{self.name}: {_few(missing)} missing from {self.home}; "
-                "satlib data check lists all of them, --skip-broken leaves them out"
+                "satlib data check lists all of them, satlib train --skip-broken leaves them out"
             )
 
 

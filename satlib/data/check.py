@@ -160,7 +160,14 @@ def _print_near_copies(data: CaptionSet, root: Path) -> None:
     """
     pattern = features.folder(root, data, "*")
     for folder in sorted(pattern.parent.glob(pattern.name)):
-        store = FeatureStore(folder)
+        try:
+            store = FeatureStore(folder)
+        except SatlibError as error:  # it is damaged, or of an earlier version
+            print(f"  {error}")
+            continue
+        # "own-old-lite0-whole" is a store of the set own-old, not of own.
+        if folder != features.folder(root, data, store.manifest.encoder):
+            continue
         train = _directions(store, data.split("train"))
         dev = _directions(store, data.split("dev"))
         if len(train) and len(dev):

@@ -96,23 +96,26 @@ def load(folder: Path, tables: Sequence[Path]) -> CaptionSet:
 def located(names: Sequence[str], home: Path, own: str = "") -> dict[str, Path]:
     """The files of listed images, by their names: in `own` or one of `FOLDERS`, below `home`.
 
-    If they are in none of them, all are looked for in `home` by their names alone, whether in
+    If none of them has half of them, all are looked for in `home` by their names alone, whether in
     capitals or not; so are COCO's photographs of 2014 by their names of 2017. What is not found is
-    expected in `home` itself.
+    expected in the one that has most, or in `home` itself if none has any.
     """
     # Some twenty tell for all: to look for each of COCO's 123,287 takes long. One may be missing,
-    # and have a namesake in another folder.
+    # and have a namesake in another folder; or one alone may lie beside the table.
     some = names[:: len(names) // 20 + 1]
     counts = {}
     for folder in (own, f"images/{own}", *FOLDERS):
         counts[home / folder] = sum((home / folder / name).is_file() for name in some)
     fullest = max(counts, key=counts.__getitem__)
-    paths = {name: (fullest if counts[fullest] else home) / name for name in names}
+    if not counts[fullest]:
+        fullest = home
+    paths = {name: fullest / name for name in names}
 
+    scattered = 2 * counts[fullest] < len(some)
     # A Mac writes "é" as e and an accent.
-    doubtful = [name for name in paths if not counts[fullest] or not name.isascii()]
+    doubtful = [name for name in paths if scattered or not name.isascii()]
     lost = [name for name in doubtful if not paths[name].is_file()]
-    found = _by_name(home) if lost else {}
+    found = _by_name(home if scattered else fullest, scattered) if lost else {}
     for name in lost:
         of_2017 = re.sub(r"^(\w+/)?COCO_\w+_", "", name)
         paths[name] = found.get(_spelt(name)) or found.get(of_2017) or paths[name]
@@ -124,11 +127,12 @@ def located(names: Sequence[str], home: Path, own: str = "") -> dict[str, Path]:
     return paths
 
 
-def _by_name(home: Path) -> dict[str, Path | None]:
-    """The image files below a folder, by their names and by their paths in it."""
+def _by_name(home: Path, alone: bool) -> dict[str, Path | None]:
+    """The image files below a folder, by their paths in it and, if `alone`, by their names alone."""
     found: dict[str, Path | None] = {}
     for file in images.files_in(home):
-        for name in {_spelt(file.name), _spelt(file.relative_to(home).as_posix())}:
+        path = _spelt(file.relative_to(home).as_posix())
+        for name in {path, _spelt(file.name)} if alone else {path}:
             # Two images of one name: nobody knows which is meant.
             found[name] = None if name in found else file
     return found

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from matplotlib import font_manager
+from matplotlib import font_manager, get_cachedir
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator
@@ -202,7 +202,10 @@ def _fonts_for(text: str) -> list[str]:
 
 @cache  # once
 def _say_that_a_font_is_missing() -> None:
-    note("pictures: no font here has some of the characters; install one, such as Noto Sans CJK")
+    note(
+        "pictures: matplotlib knows no font for some of the characters; install one, such as Noto "
+        f"Sans CJK, and delete {get_cachedir()}, where it keeps its list of fonts"
+    )
 
 
 def _fitted(word: str, fonts: list[str]) -> float:
