@@ -426,6 +426,8 @@ def test_a_name_that_is_not_utf8(tmp_path):
 @pytest.mark.parametrize("words", [["a", "red", "dog", "."], "['a', 'red', 'dog', '.']"])
 def test_a_list_of_words_is_one_caption(words):
     assert folder.captions_in({"caption": words}, "line 1") == ["a red dog ."]
+    several = {"caption": [["a", "dog"], ["a", "cat"]]}
+    assert folder.captions_in(several, "line 1") == ["a dog", "a cat"]
     # A script without spaces: each character is a token.
     assert folder.captions_in({"caption": ["红狗", "一只狗"]}, "line 1") == ["红狗", "一只狗"]
 

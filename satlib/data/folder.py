@@ -381,10 +381,14 @@ def captions_in(row: Mapping[str, Any], where: str) -> list[str]:
     )
 
 
-def _joined(texts: list[Any]) -> list[Any]:
-    """Several captions; or one, if they are its words, as some sets list them."""
-    are_texts = all(isinstance(text, str) for text in texts)
-    if are_texts and len(texts) > 1 and all(len(tokenise(text)) < 2 for text in texts):
+def _joined(values: list[Any]) -> list[str]:
+    """Several captions; or one, if they are its words. Some sets list words, of one or of several."""
+    texts = []
+    for value in values:
+        # A caption that is missing (null) has no words, which `examples_of` reports.
+        words = value if isinstance(value, list) else [value or ""]
+        texts.append(" ".join(map(str, words)))
+    if len(texts) > 1 and all(len(tokenise(text)) < 2 for text in texts):
         return [" ".join(texts)]
     return texts
 
