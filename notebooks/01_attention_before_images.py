@@ -882,7 +882,7 @@ print(
 # For 43 percent it is on the determiner, and for 53 percent on its noun. (Eight other seeds put 18 to 82 percent on the noun.)
 # <!-- again: manual_seed(0) to manual_seed(1) ... (8) -->
 #
-# And the rival? The diagonal is on the right word 29 times in 100, where the model is 65 times. For determiners alone it beats the model, 60 to 43.
+# And the rival? The diagonal is on the right word 29 times in 100, the model's peak 65 times. For determiners alone it beats the model, 60 to 43.
 #
 # Why the noun? Suppose you are about to say *mo* or *ma*. The English "my" does not tell you which: the ending belongs to the noun's class. And the
 # determiner comes first, so you have to know a noun that has not been said yet. Adjectives take the same ending, but they follow their noun. By

@@ -536,7 +536,7 @@ plt.show()
 # And the paper's better scores? On Flickr8k, $\lambda = 1$ [scores no better in BLEU](../docs/results.md) than $\lambda = 0.01$, but 3.1 (0.4 to 5.7)
 # more in CIDEr, in two models that differ in more than $\lambda$: neither confirmed nor refuted.
 #
-# A good place to stop.
+# This is a good place to stop.
 
 # %% [markdown]
 # ## What soft attention approximates
@@ -758,7 +758,7 @@ Slides(
 )
 
 # %% [markdown]
-# The product follows the one voice down, and the average does not: a place with enough weight has a veto.
+# The one voice takes the product down to 0, the average only to 0.32: that is the veto.
 
 # %% [markdown]
 # ### A whole caption
@@ -875,6 +875,8 @@ for title, T in (
         *(f" {name} {means[T][name]:.3f}" for name in ("soft", "NWGM", "marginal", "bound")),
         sep=",",
     )
+of_product, of_mixture = means[1]["H of NWGM"], means[1]["H of marginal"]
+print(f"entropy of the next word: product {of_product:.2f}, mixture {of_mixture:.2f}")
 best = {}
 for name in ("soft", "marginal"):
     best[name], power = min((means[1][f"{name}^{power}"], power) for power in POWERS)

@@ -350,7 +350,7 @@ ways = {
     "nucleus 0.9": write(lambda p: draw(torch.stack([nucleus(row, 0.9) for row in p]))),
 }
 for name, lines in ways.items():
-    print(f"{name:12} {right(lines):3.0f} % right; {lines[names[0]]}")
+    print(f"{name:12} {right(lines):5.1f} % right; {lines[names[0]]}")
 
 # %% [markdown]
 # Greedy decoding is right for 97.5 percent of the scenes, sampling at $T = 1$ for 81 to 88 (four draws), with the nucleus for 97 to 99. The
@@ -1173,7 +1173,7 @@ def both_scored():
         )
         forced_scores[what] = found["BLEU-1"], found["BLEU-4"], sentences
         print(
-            "{:9} BLEU-1 {:.0f}, BLEU-4 {:.0f}; sentences {:.0f} %".format(
+            "{:9} BLEU-1 {:.0f}, BLEU-4 {:.0f}; sentences {:.1f} %".format(
                 what, *forced_scores[what]
             )
         )

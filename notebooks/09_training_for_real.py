@@ -383,7 +383,7 @@ for (steps, name), share in lost.items():
 
 # %% [markdown]
 # After 60 steps float16 rounds a tenth to a quarter of them to zero. But these are the smallest ones, so look at the error of the whole
-# gradient. Early in training float16's is an *eighth* of bf16's. Only later, when gradients are small, may float16's be the larger one.
+# gradient. Early in training float16's is about an *eighth* of bf16's. Only later, when gradients are small, may float16's be the larger.
 # (Six seeds agree.)
 #
 # So multiply the loss by a power of two, and divide the gradients by it before the step: then float16's error is an eighth again.
@@ -832,8 +832,8 @@ print(f"nine epochs on the H200: {minutes:.1f} minutes")
 # the right, it goes on falling while dev's rises from 3.13 to 3.44: the decoder is memorising.
 #
 # A model that grows too sure of itself pays in NLL whenever a reference has another word; in BLEU it pays nothing, as long as its likeliest word stays the
-# likeliest. Here the two do not clearly part: BLEU ends 2.4 points below its best, but two neighbouring epochs differ by more; and epoch 8,
-# the best by BLEU, is nearly the best by NLL.
+# likeliest. On the right the two do not clearly part: BLEU ends 2.4 points below its best, but two neighbouring epochs differ by more; and
+# epoch 8, best by BLEU, is nearly best by NLL.
 #
 # > **Paper, section 4.3** (in our words). Late in training, log-likelihood and BLEU part ways. So training stops early on BLEU (*early stopping*).
 

@@ -868,7 +868,7 @@ for name, metric in (
     print(f"{name}, {metric}:", ", ".join(figures))
 
 # %% [markdown]
-# On COCO, soft attention gains 3.9 by METEOR, over another model, and nothing by BLEU-4. On our Flickr8k it gains 0.1 at most by either (1.2
+# On COCO, soft attention gains 3.9 by METEOR, over another model, and nothing by BLEU-4. On our Flickr8k it gains about 0.1 by either (1.2
 # BLEU-4 with the paper's encoder, notebook 00), and the Transformer scores *lower* than the LSTM (one training each). Gains that come
 # and go with the score do not explain a landslide. We see two reasons; this is a reading, not a proof.
 #
@@ -879,7 +879,7 @@ for name, metric in (
 # **It does not care.** Your `weights` and `read` have worked on words and on places, and nobody told them which was which.
 #
 # The reason that everybody gives is a third one: it does not wait, so it can be trained on longer texts, and on more of them. Even on our single core that is the whole difference
-# to the LSTM. What it is worth on thousands we leave to those who have measured it.
+# from the LSTM. What it is worth on thousands we leave to those who have measured it.
 #
 # And the price? The paper was loved for its pictures: at last one could *see* where a network looks. Here there are eight maps for
 # a word; in LLaVA's model of 7 billion weights a thousand. **Attention was invited for its eyes, and hired for its arithmetic.**
@@ -1200,7 +1200,7 @@ print(
 )
 
 # %% [markdown]
-# Once it names a size, a colour or a shape, the captioner is 97 percent sure of which, on average, and right in 98 percent. ("Big" and "huge" share one opinion, so
+# Once it names a size, colour, shape or texture, the captioner is 97 percent sure of which, on average, and right in 98 percent. ("Big" and "huge" share one opinion, so
 # we add them up, and divide by what all words of size get: the next word might have been a colour.) If your star lies below the grey line, your ranges were too narrow, the usual mistake.
 
 # %% [markdown]

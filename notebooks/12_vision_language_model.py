@@ -205,7 +205,7 @@ def coarse(a):
 # ## By midnight
 # <!-- asked: Can I train a small vision-language model that answers questions (VQA)? | Yes: behind a frozen talker, a projector, layers that look and their gates learn to say what lies where; with another scene's picture they guess. -->
 #
-# It is to answer what half of the wrong captions of notebook 11 got wrong, what lies where: "The small red star is" ... "to the left of the big blue circle".
+# It is to answer what nearly half of the wrong captions of notebook 11 got wrong, what lies where: "The small red star is" ... "to the left of the big blue circle".
 # Each scene gives two questions. The answer alone is learnt; the question is given.
 
 # %% jupyter={"source_hidden": true}
@@ -574,7 +574,7 @@ for L in (49, 196, 784):
     print(f"{L:3} places: a training step on one sequence takes {price[L]:.1f} times as long")
 
 # %% [markdown]
-# The price is length: up to twice as long with 49 places, three or four times with 196, and ten times or more with 784.
+# The price is length: up to twice as long with 49 places, three to five times with 196, and ten times or more with 784.
 #
 # In the figure all patches look at each other. LLaVA's only look back;
 # [PaliGemma](https://arxiv.org/abs/2407.07726)'s look at each other and at the words of the *question*:
