@@ -716,7 +716,7 @@ for name, policy in (("before", before), ("by the rewards", after), ("colder", c
 # and brief caption for fewer than six scenes in ten, now for nearly all, and a lower temperature does not do that.
 #
 # The bill: half of the vocabulary is no longer used. A caption's entropy falls from 9.6 to about 3 nats, but so it does in the colder policy, which
-# keeps three quarters of its words. (Imitating one's successes, `score_loss` with a baseline of 0, pleases as often.)
+# keeps most of its words. (Imitating one's successes, `score_loss` with a baseline of 0, pleases as often.)
 # <!-- again: advantage = reward - leave_one_out(reward) to advantage = reward -->
 
 # %% [markdown]
