@@ -222,7 +222,7 @@ def test_caption_ends_with_2_if_it_can_read_nothing(run, tmp_path, capsys):
     assert line == f"satlib: {empty} has no images; check the path\n"
 
 
-def test_a_folder_is_captioned_into_a_table(run, tmp_path, capsys):
+def test_a_folder_is_captioned_into_a_table(run, tmp_path, capsys, monkeypatch):
     # The comma in the name must not begin another column.
     photos = tmp_path / "lakes, 2024"
     for number in range(5):
@@ -245,7 +245,9 @@ def test_a_folder_is_captioned_into_a_table(run, tmp_path, capsys):
 
     # What is left cannot be read: status 1, for the table has the others; 2 if it has none.
     (photos / "5.png").write_text("<html>")
-    satlib(*command, status=1)
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    satlib(*command[:-1], "~/t.csv", status=1)
     satlib(*command[:-1], tmp_path / "new.csv", "--beam", 1, status=1)
     satlib("caption", photos / "5.png", *command[2:-1], tmp_path / "empty.csv", status=2)
     (photos / "5.png").unlink()

@@ -4,6 +4,7 @@ import argparse
 import platform
 import shutil
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,11 +106,18 @@ def caption(options: argparse.Namespace) -> int:
         outputs.print_json(found)
     elif found and (options.sample or options.best > 1):
         print(_variety(found))
-    # If nothing could be read, the mistake is in what was asked for, or a table has the others.
-    has_others = options.table and len(options.table.read_bytes().splitlines()) > 1
-    if left_out and not found and not has_others:
-        return 2
-    return 1 if left_out else 0
+    if not left_out:
+        return 0
+    # If nothing could be read, the mistake is in what was asked for, or the table has the others.
+    return 1 if found or _has_captions(options.table) else 2
+
+
+def _has_captions(table: Path | None) -> bool:
+    """Whether a table, if there is one, has more than its heading."""
+    if table is None:
+        return False
+    with open(table.expanduser(), "rb") as file:
+        return len(list(islice(file, 2))) == 2
 
 
 def _require_consistent(options: argparse.Namespace) -> None:

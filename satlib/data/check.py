@@ -74,12 +74,12 @@ def check(name: str, root: Path | None = None) -> bool:
     for problem in problems:
         print(f"  {problem}")
     lacking = [split for split in ("train", "dev") if not by_split[split]]
-    if not lacking:
-        _print_near_copies(data, data_root() if root is None else root)
     if lacking:
         print(
             f"no images in {' and '.join(lacking)}: satlib train needs some in both train and dev"
         )
+    else:
+        _print_near_copies(data, data_root() if root is None else root)
 
     lengths = [len(tokenise(caption)) for e in data.examples for caption in e.references]
     too_long = sum(length > MAX_LENGTH for length in lengths)

@@ -74,7 +74,7 @@ def files_in(folder: Path) -> list[Path]:
         elif file.suffix.lower() in extensions:
             found.append(file)
     if links:
-        note(f"{folder}: links to folders are not followed ({links[0].name}); name them as well")
+        note(f"{folder}: links to folders are not followed ({links[0].name}); copy or name these")
     return [file for file in found if not file.is_dir()]
 
 
